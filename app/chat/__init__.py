@@ -1,0 +1,1 @@
+"""Conversations: store and message texts; Qt-free."""

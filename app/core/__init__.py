@@ -1,0 +1,1 @@
+"""State of the launcher as values; Qt-free."""

@@ -1,0 +1,135 @@
+"""The engine as the launcher sees it: one immutable state, one pure function that changes it."""
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from engine.contract.errors import Problem
+from engine.contract.events import (
+    Event,
+    Failed,
+    Hello,
+    LayerSettled,
+    Listening,
+    Loading,
+    PrefillProgress,
+    Ready,
+    RequestDone,
+    RequestStarted,
+    Stopped,
+)
+from engine.contract.plan import MemoryPlan
+from engine.contract.residency import ResidencyReport
+
+
+class EngineStage(StrEnum):
+    STOPPED = "stopped"
+    STARTING = "starting"
+    LOADING = "loading"
+    CHECKING = "checking"
+    READY = "ready"
+    STOPPING = "stopping"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveRequest:
+    """A request the engine is answering now."""
+
+    request_id: str
+    prompt_tokens: int
+    prefilled_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SessionState:
+    """Everything known of the engine. `plan` is the plan that was sent, not the one on the slider."""
+
+    stage: EngineStage = EngineStage.STOPPED
+    plan: MemoryPlan | None = None
+    pid: int | None = None
+    run_id: str | None = None
+    host: str | None = None
+    port: int | None = None
+    loading: Loading | None = None
+    settled: dict[int, LayerSettled] = field(default_factory=dict)
+    residency: ResidencyReport | None = None
+    request: ActiveRequest | None = None
+    last_done: RequestDone | None = None
+    problem: Problem | None = None
+
+    @property
+    def running(self) -> bool:
+        """A process exists or is being started or stopped."""
+        return self.stage not in (EngineStage.STOPPED, EngineStage.FAILED)
+
+    @property
+    def api_base(self) -> str | None:
+        """Address of the OpenAI-compatible API, without a trailing slash."""
+        return None if self.port is None else f"http://{self.host}:{self.port}/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class StartRequested:
+    """The launcher starts an engine with this plan."""
+
+    plan: MemoryPlan
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    """The launcher asks the engine to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessEnded:
+    """The engine's whole process tree is gone. `problem` is None if the end was asked for."""
+
+    problem: Problem | None = None
+
+
+Happening = Event | StartRequested | StopRequested | ProcessEnded
+
+
+def step(state: SessionState, happening: Happening) -> SessionState:
+    """The next state. Never raises: an event that makes no sense in a state leaves it as it is."""
+    match happening:
+        case StartRequested(plan=plan):
+            return state if state.running else SessionState(stage=EngineStage.STARTING, plan=plan)
+        case StopRequested():
+            return replace(state, stage=EngineStage.STOPPING) if state.running else state
+        case ProcessEnded(problem=problem):
+            return _ended(state, problem)
+        case Failed(problem=problem):
+            return replace(state, problem=problem)
+        case Hello(pid=pid, run_id=run_id):
+            return replace(state, pid=pid, run_id=run_id)
+        case Listening(host=host, port=port):
+            return replace(state, host=host, port=port)
+        case Loading():
+            stage = EngineStage.CHECKING if happening.stage == "checking" else EngineStage.LOADING
+            return replace(state, stage=_unless_stopping(state, stage), loading=happening)
+        case LayerSettled(layer=layer):
+            return replace(state, settled={**state.settled, layer: happening})
+        case Ready(residency=residency):
+            return replace(state, stage=_unless_stopping(state, EngineStage.READY), residency=residency, loading=None)
+        case RequestStarted(request_id=request_id, prompt_tokens=prompt):
+            return replace(state, request=ActiveRequest(request_id, prompt))
+        case PrefillProgress(request_id=request_id, done_tokens=done):
+            if state.request is None or state.request.request_id != request_id:
+                return state
+            return replace(state, request=replace(state.request, prefilled_tokens=done))
+        case RequestDone():
+            return replace(state, request=None, last_done=happening)
+        case Stopped():
+            return replace(state, stage=EngineStage.STOPPING)
+
+
+def _unless_stopping(state: SessionState, stage: EngineStage) -> EngineStage:
+    return state.stage if state.stage is EngineStage.STOPPING else stage
+
+
+def _ended(state: SessionState, problem: Problem | None) -> SessionState:
+    reported = state.problem or problem
+    if state.stage is EngineStage.STOPPING or reported is None:
+        return SessionState()
+    return SessionState(stage=EngineStage.FAILED, plan=state.plan, settled=state.settled, problem=reported)

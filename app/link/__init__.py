@@ -1,0 +1,1 @@
+"""Qt around the child process and HTTP."""

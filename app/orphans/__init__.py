@@ -1,0 +1,1 @@
+"""Left-over engine processes: verdicts and ending them."""

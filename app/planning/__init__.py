@@ -1,0 +1,1 @@
+"""Policy: wishes in, plan or typed refusal out. Pure and Qt-free."""

@@ -1,0 +1,1 @@
+"""Painted widgets: each receives a value and paints it."""

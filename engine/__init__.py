@@ -1,0 +1,1 @@
+"""The engine: torch, never Qt. Importing this package loads neither torch nor pydantic."""

@@ -1,0 +1,1 @@
+"""Host and device memory of the routed experts: allocate, pin, lock, measure."""

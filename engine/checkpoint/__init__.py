@@ -1,0 +1,1 @@
+"""Reads weights from model folders."""

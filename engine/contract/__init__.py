@@ -1,0 +1,1 @@
+"""Shelf 1, shared with the launcher: the records both sides agree on. Pure; no torch, no OS calls."""

@@ -1,0 +1,141 @@
+"""The only place where bytes are computed: slider, verdicts, refusals and the engine's own allocations.
+
+Letters as in shape.py. The engine allocates what these functions say and asserts it while building.
+"""
+
+from pydantic import Field
+
+from engine.contract.formats import WeightFormat, matrix_bytes
+from engine.contract.plan import LedgerLine, Pool, Tier
+from engine.contract.record import Record
+from engine.contract.shape import ExpertShape, KvShape, ModelShape
+from engine.contract.units import round_up
+
+PART_ALIGN = 64  # one matrix inside an expert record starts on a cache line
+BANK_ALIGN = 4096  # a bank is whole pages
+KV_PAGE_TOKENS = 256  # contexts offered to people are multiples of this
+KV_VALUE_BYTES = 2  # bf16
+
+
+class ExpertPart(Record):
+    """One matrix or bias inside an expert record."""
+
+    name: str
+    rows: int
+    columns: int
+    offset: int
+    bytes: int
+
+
+class ExpertRecord(Record):
+    """Layout of one expert: its parts back to back, so that one expert is one contiguous copy."""
+
+    parts: tuple[ExpertPart, ...]
+    bytes: int
+
+
+def expert_record(experts: ExpertShape, weight_format: WeightFormat) -> ExpertRecord:
+    """Lay out one expert: gate_up [2F, M] (or up [F, M]), down [M, F], then biases in bf16 or the plain format."""
+    rows_up = experts.inner * (2 if experts.has_gate else 1)
+    up = "gate_up" if experts.has_gate else "up"
+    bias_bytes = 4 if weight_format is WeightFormat.FP32 else 2
+    sizes = [
+        (up, rows_up, experts.width, matrix_bytes(weight_format, rows_up, experts.width)),
+        ("down", experts.width, experts.inner, matrix_bytes(weight_format, experts.width, experts.inner)),
+    ]
+    if experts.has_bias:
+        sizes += [
+            (f"{up}_bias", 1, rows_up, rows_up * bias_bytes),
+            ("down_bias", 1, experts.width, experts.width * bias_bytes),
+        ]
+    parts: list[ExpertPart] = []
+    offset = 0
+    for name, rows, columns, size in sizes:
+        parts.append(ExpertPart(name=name, rows=rows, columns=columns, offset=offset, bytes=size))
+        offset = round_up(offset + size, PART_ALIGN)
+    return ExpertRecord(parts=tuple(parts), bytes=offset)
+
+
+def bank_bytes(experts: ExpertShape, weight_format: WeightFormat) -> int:
+    """Bytes of one layer's bank: E expert records, rounded up to whole pages."""
+    return round_up(experts.n_experts * expert_record(experts, weight_format).bytes, BANK_ALIGN)
+
+
+def kv_layer_bytes(kv: KvShape, context_tokens: int, bytes_per_value: int = KV_VALUE_BYTES) -> int:
+    """Bytes one layer's cache takes: context_tokens, or the window where that is shorter, times K · (Dk + Dv)."""
+    if context_tokens < 0:
+        raise ValueError(f"context_tokens must be >= 0, got {context_tokens}")
+    held = context_tokens if kv.window is None else min(context_tokens, kv.window)
+    return held * kv.values_per_token * bytes_per_value
+
+
+def kv_cache_bytes(shape: ModelShape, context_tokens: int, bytes_per_value: int = KV_VALUE_BYTES) -> int:
+    """Bytes of the KV cache of one session, all layers. engine/model/kv_cache.py allocates exactly this."""
+    return sum(kv_layer_bytes(kv, context_tokens, bytes_per_value) for kv in shape.kv_layers)
+
+
+def kv_bytes_per_token(shape: ModelShape, bytes_per_value: int = KV_VALUE_BYTES) -> int:
+    """Bytes the first token takes: 2 · L · K · D · bytes where all layers are alike, windows not yet full."""
+    return kv_cache_bytes(shape, 1, bytes_per_value)
+
+
+class Costs(Record):
+    """Bytes of a launch that do not depend on the model: they come from the machine and the user's reserves."""
+
+    context_bytes: int = Field(default=0, ge=0, description="VRAM the driver takes for one CUDA process")
+    host_runtime_bytes: int = Field(default=0, ge=0, description="the engine process without any weights")
+
+
+class Split(Record):
+    """The decision whose bytes are asked for. `tiers[i]` belongs to `shape.moe_layers[i]`."""
+
+    context_tokens: int
+    prefill_chunk: int
+    expert_slots: int
+    tiers: tuple[Tier, ...]
+    on_gpu: bool
+
+
+def workspace_bytes(shape: ModelShape, prefill_chunk: int) -> int:
+    """Reserve for the short-lived tensors of one prefill step of T tokens, an upper bound rather than an allocation.
+
+    T · (8 · M + 4 · A · F) values of 4 bytes for hidden states and routed activations, plus one row of logits twice.
+    """
+    experts = shape.experts
+    values = prefill_chunk * (8 * shape.hidden_size + 4 * experts.top_k * experts.inner) + 2 * shape.vocab_size
+    return 4 * values
+
+
+def ledger(shape: ModelShape, split: Split, costs: Costs) -> tuple[LedgerLine, ...]:
+    """Every allocation of a split, one line each. Without a GPU the device lines count against RAM.
+
+    Pools: a pinned bank counts against pinned, ram and commit; a locked one against locked, ram and commit; a pageable
+    one against pageable and commit.
+    """
+    bank = bank_bytes(shape.experts, shape.expert_format)
+    slot = expert_record(shape.experts, shape.expert_format).bytes
+    counts = {tier: split.tiers.count(tier) for tier in Tier}
+    device = [
+        ("weights", shape.dense_bytes),
+        ("KV cache", kv_cache_bytes(shape, split.context_tokens)),
+        ("workspace", workspace_bytes(shape, split.prefill_chunk)),
+    ]
+    if split.on_gpu:
+        device += [
+            ("expert layers", counts[Tier.VRAM] * bank),
+            ("expert slots", split.expert_slots * slot),
+            ("driver", costs.context_bytes),
+        ]
+    host = [("engine process", costs.host_runtime_bytes)]
+    lines = [LedgerLine(pool=Pool.VRAM, what=what, bytes=size) for what, size in device if split.on_gpu]
+    if not split.on_gpu:
+        host = [*device, *host]
+    banks = {tier: counts[tier] * bank for tier in (Tier.PINNED, Tier.LOCKED, Tier.PAGEABLE)}
+    lines += [
+        LedgerLine(pool=Pool(tier.value), what=f"{tier.value} layers", bytes=size) for tier, size in banks.items()
+    ]
+    resident = [*host, *((f"{tier.value} layers", banks[tier]) for tier in (Tier.PINNED, Tier.LOCKED))]
+    lines += [LedgerLine(pool=Pool.RAM, what=what, bytes=size) for what, size in resident]
+    committed = [*resident, ("pageable layers", banks[Tier.PAGEABLE])]
+    lines += [LedgerLine(pool=Pool.COMMIT, what=what, bytes=size) for what, size in committed]
+    return tuple(line for line in lines if line.bytes)

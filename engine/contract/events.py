@@ -1,0 +1,124 @@
+"""What engine and launcher say to each other: events on stdout, commands on stdin, one JSON object a line."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter
+
+from engine.contract.errors import Problem
+from engine.contract.plan import Tier
+from engine.contract.record import Record
+from engine.contract.residency import ResidencyReport
+
+WIRE_VERSION = 1
+
+Stage = Literal["starting", "dense", "experts", "cache", "checking"]
+
+
+class Hello(Record):
+    """First line of every engine. A launcher that does not know `wire` stops the engine and says so."""
+
+    event: Literal["hello"] = "hello"
+    wire: int
+    engine_version: str
+    pid: int
+    run_id: str
+
+
+class Listening(Record):
+    """The HTTP port is open; `/health` answers from now on, `/v1` answers 503 until ready."""
+
+    event: Literal["listening"] = "listening"
+    host: str
+    port: int
+
+
+class Loading(Record):
+    """Progress of the load; totals count the bytes of all weights, dense and experts."""
+
+    event: Literal["loading"] = "loading"
+    stage: Stage
+    layers_done: int = Field(ge=0)
+    layers_total: int = Field(ge=0)
+    bytes_done: int = Field(ge=0)
+    bytes_total: int = Field(ge=0)
+    elapsed_s: float = Field(ge=0)
+
+
+class LayerSettled(Record):
+    """One MoE layer is filled and has found its tier."""
+
+    event: Literal["layer_settled"] = "layer_settled"
+    layer: int
+    asked: Tier
+    settled: Tier
+    cause: str | None = None
+
+
+class Ready(Record):
+    event: Literal["ready"] = "ready"
+    residency: ResidencyReport
+
+
+class RequestStarted(Record):
+    event: Literal["request_started"] = "request_started"
+    request_id: str
+    prompt_tokens: int
+
+
+class PrefillProgress(Record):
+    event: Literal["prefill"] = "prefill"
+    request_id: str
+    done_tokens: int
+    total_tokens: int
+
+
+class RequestDone(Record):
+    """Rates are None where too few tokens were computed to tell."""
+
+    event: Literal["request_done"] = "request_done"
+    request_id: str
+    finish_reason: Literal["stop", "length", "cancelled", "error"]
+    prompt_tokens: int
+    answer_tokens: int
+    ttft_s: float | None = None
+    prefill_tok_s: float | None = None
+    decode_tok_s: float | None = None
+
+
+class Failed(Record):
+    """The engine cannot go on and ends."""
+
+    event: Literal["failed"] = "failed"
+    problem: Problem
+
+
+class Stopped(Record):
+    """Last line of an engine that ends as it was asked to."""
+
+    event: Literal["stopped"] = "stopped"
+
+
+Event = Annotated[
+    Hello
+    | Listening
+    | Loading
+    | LayerSettled
+    | Ready
+    | RequestStarted
+    | PrefillProgress
+    | RequestDone
+    | Failed
+    | Stopped,
+    Field(discriminator="event"),
+]
+
+EVENTS: TypeAdapter[Event] = TypeAdapter(Event)
+
+
+class Stop(Record):
+    """Stop loading or serving, free everything, end."""
+
+    command: Literal["stop"] = "stop"
+
+
+Command = Stop

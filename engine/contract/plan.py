@@ -1,0 +1,86 @@
+"""Where every byte of one launch goes. The engine obeys it and reports; it never re-plans."""
+
+from enum import StrEnum
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from engine.contract.record import Record
+from engine.contract.shape import ModelShape
+
+
+class Tier(StrEnum):
+    """Where the routed experts of one layer live, fastest first."""
+
+    VRAM = "vram"
+    PINNED = "pinned"
+    LOCKED = "locked"
+    PAGEABLE = "pageable"
+
+
+class Pool(StrEnum):
+    """A limit that bytes count against. `ram` is the sum of everything resident on the host."""
+
+    VRAM = "vram"
+    PINNED = "pinned"
+    LOCKED = "locked"
+    PAGEABLE = "pageable"
+    RAM = "ram"
+    COMMIT = "commit"
+
+
+class LedgerLine(Record):
+    """One allocation or reserve. A byte of host memory appears once per pool it counts against."""
+
+    pool: Pool
+    what: str
+    bytes: int = Field(ge=0)
+
+
+class SimulatedGpu(Record):
+    """Limits of a GPU that does not exist: host memory with enforced limits and refusals on demand."""
+
+    vram_bytes: int = Field(gt=0)
+    pin_bytes: int = Field(ge=0)
+    refuse_pin_after_layers: int | None = Field(default=None, ge=0, description="the driver refuses from here on")
+    refuse_lock_after_layers: int | None = Field(default=None, ge=0)
+
+
+class MemoryPlan(Record):
+    """One launch. `tiers[i]` is the tier of `model.moe_layers[i]`."""
+
+    version: Literal[1] = 1
+    model_dir: str
+    model: ModelShape
+    device: Literal["cuda", "cpu", "simulated"]
+    gpu_uuid: str | None = None
+    simulated: SimulatedGpu | None = None
+    context_tokens: int = Field(gt=0, description="tokens of prompt plus answer the KV cache holds")
+    prefill_chunk: int = Field(gt=0, description="most tokens one prefill step computes")
+    expert_slots: int = Field(ge=0, description="GPU buffers for experts of pinned layers, shared by all of them")
+    tiers: tuple[Tier, ...]
+    ledger: tuple[LedgerLine, ...]
+    budgets: dict[Pool, int | None] = Field(description="most bytes each pool may take; None: not limited or unknown")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if len(self.tiers) != len(self.model.moe_layers):
+            raise ValueError(f"{len(self.tiers)} tiers for {len(self.model.moe_layers)} MoE layers")
+        if (self.simulated is not None) != (self.device == "simulated"):
+            raise ValueError("limits of a simulated GPU belong to device 'simulated' and to no other")
+        if self.device == "cpu" and {Tier.VRAM, Tier.PINNED} & set(self.tiers):
+            raise ValueError("a CPU plan has no vram or pinned layers")
+        if Tier.PINNED in self.tiers and self.expert_slots < 1:
+            raise ValueError("pinned layers need expert slots")
+        for pool, budget in self.budgets.items():
+            if budget is not None and self.pool_bytes(pool) > budget:
+                raise ValueError(f"{pool}: {self.pool_bytes(pool)} B planned, {budget} B allowed")
+        return self
+
+    def pool_bytes(self, pool: Pool) -> int:
+        """Sum of the ledger lines of one pool."""
+        return sum(line.bytes for line in self.ledger if line.pool == pool)
+
+    def layers_in(self, tier: Tier) -> int:
+        """How many MoE layers are planned for a tier."""
+        return self.tiers.count(tier)

@@ -1,0 +1,35 @@
+"""What every layer really got, as opposed to what was planned."""
+
+from pydantic import Field
+
+from engine.contract.plan import LedgerLine, Tier
+from engine.contract.record import Record
+
+
+class LayerResidency(Record):
+    """One MoE layer: the tier asked for, the tier it settled in, and why they differ."""
+
+    layer: int = Field(ge=0, description="index of the decoder layer")
+    asked: Tier
+    settled: Tier
+    bytes: int = Field(ge=0)
+    cause: str | None = Field(default=None, description="the refusal in words, with its numbers")
+
+
+class ResidencyReport(Record):
+    """Asked and settled, layer by layer and line by line. Filled in by the engine after loading."""
+
+    device: str = Field(description="name of the GPU, 'simulated GPU' or 'CPU'")
+    simulated: bool
+    layers: tuple[LayerResidency, ...]
+    ledger_asked: tuple[LedgerLine, ...]
+    ledger_settled: tuple[LedgerLine, ...]
+    self_test: str = Field(description="result of the comparison after loading, in words")
+
+    def settled_count(self, tier: Tier) -> int:
+        return sum(layer.settled == tier for layer in self.layers)
+
+    @property
+    def fallen(self) -> tuple[LayerResidency, ...]:
+        """Layers that did not get the tier they were planned for."""
+        return tuple(layer for layer in self.layers if layer.asked != layer.settled)

@@ -1,0 +1,70 @@
+"""What a model is, as far as memory is concerned.
+
+Letters: L layers, E experts a layer, A active experts a token, K KV heads, D head size, M model width, F expert width.
+"""
+
+from typing import Literal
+
+from pydantic import Field
+
+from engine.contract.formats import WeightFormat
+from engine.contract.record import Record
+
+
+class KvShape(Record):
+    """What one attention layer stores per token: K and V of `n_kv_heads` heads."""
+
+    n_kv_heads: int = Field(gt=0)
+    key_dim: int = Field(gt=0)
+    value_dim: int = Field(gt=0)
+    window: int | None = Field(default=None, gt=0, description="sliding window in tokens; None: full attention")
+
+    @property
+    def values_per_token(self) -> int:
+        return self.n_kv_heads * (self.key_dim + self.value_dim)
+
+
+class ExpertShape(Record):
+    """The routed experts of one MoE layer; all layers of a model are alike."""
+
+    n_experts: int = Field(gt=0)
+    top_k: int = Field(gt=0)
+    width: int = Field(gt=0, description="M, width of the model")
+    inner: int = Field(gt=0, description="F, width inside one expert")
+    has_gate: bool = True
+    has_bias: bool = False
+
+
+class LayerShape(Record):
+    """One decoder layer."""
+
+    index: int = Field(ge=0)
+    kv: KvShape | None = None
+    moe: bool = False
+
+
+class ModelShape(Record):
+    """Everything the byte arithmetic needs to know of a model folder."""
+
+    name: str
+    family: str = Field(description="`model_type` of the configuration that holds the text model")
+    hidden_size: int = Field(gt=0)
+    vocab_size: int = Field(gt=0)
+    max_context_tokens: int = Field(gt=0)
+    layers: tuple[LayerShape, ...]
+    experts: ExpertShape
+    expert_format: WeightFormat
+    dense_format: WeightFormat
+    dense_bytes: int = Field(ge=0, description="all weights that every token uses")
+    source: Literal["headers", "config"] = Field(description="where the weight bytes come from")
+    assumptions: tuple[str, ...] = ()
+
+    @property
+    def moe_layers(self) -> tuple[int, ...]:
+        """Indices of the layers with routed experts, ascending; tier lists follow this order."""
+        return tuple(layer.index for layer in self.layers if layer.moe)
+
+    @property
+    def kv_layers(self) -> tuple[KvShape, ...]:
+        """KV shapes of the layers that keep keys and values."""
+        return tuple(layer.kv for layer in self.layers if layer.kv is not None)

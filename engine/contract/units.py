@@ -1,0 +1,37 @@
+"""Bytes in and out of text. Code holds bytes as int; people read GiB = 2^30."""
+
+import re
+
+KIB = 1 << 10
+MIB = 1 << 20
+GIB = 1 << 30
+
+_UNITS = {"": 1, "B": 1, "KIB": KIB, "MIB": MIB, "GIB": GIB, "TIB": GIB << 10, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+_BYTES = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
+
+
+def parse_bytes(text: str) -> int:
+    """Read "800MiB", "1.5 GiB", "64 GB" or a bare number of bytes.
+
+    Raises:
+        ValueError: not a number with a known unit.
+    """
+    match = _BYTES.fullmatch(text)
+    if match is None or match[2].upper() not in _UNITS:
+        raise ValueError(f"not an amount of memory: {text!r} (examples: 800MiB, 1.5GiB, 1048576)")
+    return round(float(match[1]) * _UNITS[match[2].upper()])
+
+
+def gib(amount_bytes: int) -> str:
+    """Text for people: "42.5 GiB", below 0.1 GiB "37.4 MiB", below 0.1 MiB "12 KiB" or "300 B"."""
+    for unit, name in ((GIB, "GiB"), (MIB, "MiB")):
+        if abs(amount_bytes) >= unit / 10:
+            return f"{amount_bytes / unit:,.1f} {name}"
+    if abs(amount_bytes) >= KIB:
+        return f"{amount_bytes / KIB:,.0f} KiB"
+    return f"{amount_bytes} B"
+
+
+def round_up(value: int, step: int) -> int:
+    """The smallest multiple of `step` that is not below `value`."""
+    return -(-value // step) * step

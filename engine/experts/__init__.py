@@ -1,0 +1,1 @@
+"""Computes routed experts from the banks: kernels, slots, transfer."""

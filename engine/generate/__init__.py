@@ -1,0 +1,1 @@
+"""From prompt tokens to answer tokens: prefill, decode, sampling."""

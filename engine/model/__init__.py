@@ -1,0 +1,1 @@
+"""The transformer itself: transformers' modelling with our experts function and KV cache."""

@@ -1,0 +1,1 @@
+"""The engine's doors: session, HTTP, OpenAI-compatible API."""
