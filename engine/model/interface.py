@@ -1,0 +1,55 @@
+"""What generation asks of a loaded model. One sequence at a time; token ids in, logits out."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from engine.contract.residency import ResidencyReport
+
+
+class LanguageModel(Protocol):
+    """A loaded model with its KV cache; implemented by engine/model/loaded.py, faked in tests."""
+
+    name: str
+    tokenizer: Any  # transformers' tokenizer, chat template included
+    context_tokens: int
+    vocab_size: int
+    stop_token_ids: frozenset[int]
+    generation_defaults: dict[str, float]  # temperature, top_p, top_k, min_p, repetition_penalty where the model says so
+
+    @property
+    def cached_tokens(self) -> int:
+        """Tokens in the KV cache now."""
+        ...
+
+    def reset(self) -> None:
+        """Forget the sequence; the cache keeps its memory."""
+        ...
+
+    def prefill(
+        self, token_ids: Sequence[int], *, on_progress: Callable[[int], None], cancelled: Callable[[], bool]
+    ) -> Tensor:
+        """Append the prompt in chunks and return the logits of the last position, [V] float32 on the CPU.
+
+        Raises:
+            ContextTooLongError: the prompt does not fit the cache; nothing was computed.
+            GenerationCancelled: `cancelled` said so between two chunks.
+        """
+        ...
+
+    def decode(self, token_id: int) -> Tensor:
+        """Append one token and return the next logits, [V] float32 on the CPU."""
+        ...
+
+    def residency(self) -> ResidencyReport:
+        """What every layer got."""
+        ...
+
+    def close(self) -> None:
+        """Unregister, unlock and free everything."""
+        ...
+
+
+class GenerationCancelled(Exception):
+    """Raised inside a request that nobody waits for any more."""
