@@ -16,7 +16,7 @@ class LanguageModel(Protocol):
     context_tokens: int
     vocab_size: int
     stop_token_ids: frozenset[int]
-    generation_defaults: dict[str, float]  # temperature, top_p, top_k, min_p, repetition_penalty where the model says so
+    generation_defaults: dict[str, float]  # temperature, top_p, top_k, ... as the model says
 
     @property
     def cached_tokens(self) -> int:
@@ -34,7 +34,7 @@ class LanguageModel(Protocol):
 
         Raises:
             ContextTooLongError: the prompt does not fit the cache; nothing was computed.
-            GenerationCancelled: `cancelled` said so between two chunks.
+            GenerationCancelledError: `cancelled` said so between two chunks.
         """
         ...
 
@@ -51,5 +51,5 @@ class LanguageModel(Protocol):
         ...
 
 
-class GenerationCancelled(Exception):
+class GenerationCancelledError(Exception):
     """Raised inside a request that nobody waits for any more."""
