@@ -1,0 +1,40 @@
+"""A line of text in one of the sizes of the design, and helpers that change a widget's look by property."""
+
+from PySide6.QtWidgets import QLabel, QWidget
+
+from app.ui.theme import Weight, display_font, ui_font
+
+
+def restyle(widget: QWidget, name: str, value: str) -> None:
+    """Set a property the style sheet looks at (`role`, `kind`) and let the sheet look again."""
+    if widget.property(name) != value:
+        widget.setProperty(name, value)
+        widget.style().unpolish(widget)
+        widget.style().polish(widget)
+
+
+class Label(QLabel):
+    """`px` is a pixel size; `role` one of muted, faint, warn, error, ok, or empty for normal text."""
+
+    def __init__(
+        self,
+        text: str = "",
+        px: int = 13,
+        weight: Weight = Weight.Normal,
+        *,
+        role: str = "",
+        display: bool = False,
+        wrap: bool = False,
+        parent: QWidget | None = None,
+    ) -> None:
+        super().__init__(text, parent)
+        self.setFont(display_font(px, weight) if display else ui_font(px, weight))
+        self.setProperty("role", role)
+        self.setWordWrap(wrap)
+
+    def say(self, text: str, role: str | None = None) -> None:
+        """Change the text and, if given, the role."""
+        if text != self.text():
+            self.setText(text)
+        if role is not None:
+            restyle(self, "role", role)

@@ -1,0 +1,100 @@
+"""How numbers and states are said. Plain, exact, short; GiB with one decimal, tokens with thousands separators."""
+
+from app.core.session import EngineStage
+from engine.contract.facts import Source
+from engine.contract.plan import Tier
+from engine.contract.units import GIB, gib
+
+TIER_NAMES = {
+    Tier.VRAM: "VRAM",
+    Tier.PINNED: "Pinned RAM",
+    Tier.LOCKED: "Locked RAM",
+    Tier.PAGEABLE: "Pageable RAM",
+}
+
+TIER_WORDS = {Tier.VRAM: "VRAM", Tier.PINNED: "pinned", Tier.LOCKED: "locked", Tier.PAGEABLE: "pageable"}
+
+TIER_EXPLAINED = {
+    Tier.VRAM: "in VRAM, no copy needed",
+    Tier.PINNED: "pinned RAM, the GPU reads it over PCIe",
+    Tier.LOCKED: "locked RAM, computed on the CPU",
+    Tier.PAGEABLE: "pageable RAM, the system may move it to disk",
+}
+
+STAGE_WORDS = {
+    EngineStage.STOPPED: "Stopped",
+    EngineStage.STARTING: "Starting",
+    EngineStage.LOADING: "Loading",
+    EngineStage.CHECKING: "Checking",
+    EngineStage.READY: "Ready",
+    EngineStage.STOPPING: "Stopping",
+    EngineStage.FAILED: "Stopped by an error",
+}
+
+SOURCE_WORDS = {
+    Source.MEASURED: "measured",
+    Source.LEARNED: "learned from earlier runs",
+    Source.READ: "read from the system",
+    Source.ASSUMED: "assumed",
+    Source.USER: "set by you",
+    Source.SIMULATED: "simulated",
+}
+
+
+def tokens(count: int) -> str:
+    """ "33,792 tokens"."""
+    return f"{count:,} token{'' if count == 1 else 's'}"
+
+
+def layers(count: int) -> str:
+    """ "8 layers", "1 layer"."""
+    return f"{count:,} layer{'' if count == 1 else 's'}"
+
+
+def counts(per_tier: dict[Tier, int]) -> str:
+    """ "8 VRAM, 50 pinned, 4 locked"; tiers without layers are left out."""
+    return ", ".join(f"{per_tier[tier]} {TIER_WORDS[tier]}" for tier in Tier if per_tier.get(tier))
+
+
+def exact_gib(amount_bytes: int) -> str:
+    """With two decimals, for a single bank: "1.90 GiB"; smaller amounts as in `gib`."""
+    return f"{amount_bytes / GIB:,.2f} GiB" if abs(amount_bytes) >= GIB / 10 else gib(amount_bytes)
+
+
+def gib_of(part_bytes: int, whole_bytes: int) -> str:
+    """ "30.8 of 31.8 GiB"; the unit is said twice where the two differ."""
+    part, whole = gib(part_bytes), gib(whole_bytes)
+    number, _, unit = part.rpartition(" ")
+    if part_bytes == 0 and whole_bytes >= GIB / 10:
+        return f"0.0 of {whole}"
+    return f"{number} of {whole}" if whole.endswith(f" {unit}") else f"{part} of {whole}"
+
+
+def duration(seconds: float) -> str:
+    """ "0.8 s", "20 s", "1 min 52 s", "2 h 5 min"."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def rate(bytes_per_s: float) -> str:
+    """ "2.5 GiB/s"."""
+    return f"{gib(round(bytes_per_s))}/s"
+
+
+def layer_ranges(indices: tuple[int, ...]) -> str:
+    """ "Layers 55 to 57", "Layer 3", "Layers 1, 4 and 9 to 11"; `indices` ascending and not empty."""
+    runs: list[list[int]] = []
+    for index in indices:
+        if runs and runs[-1][-1] == index - 1:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    texts = [f"{run[0]}" if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs]
+    said = texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
+    return f"{'Layer' if len(indices) == 1 else 'Layers'} {said}"
