@@ -61,6 +61,11 @@ def bank_bytes(experts: ExpertShape, weight_format: WeightFormat) -> int:
     return round_up(experts.n_experts * expert_record(experts, weight_format).bytes, BANK_ALIGN)
 
 
+def kv_value_bytes(shape: ModelShape) -> int:
+    """Bytes of one cached value: keys and values keep the type of the dense part, so 2, or 4 for fp32 checkpoints."""
+    return 4 if shape.dense_format is WeightFormat.FP32 else KV_VALUE_BYTES
+
+
 def kv_layer_bytes(kv: KvShape, context_tokens: int, bytes_per_value: int = KV_VALUE_BYTES) -> int:
     """Bytes one layer's cache takes: context_tokens, or the window where that is shorter, times K · (Dk + Dv)."""
     if context_tokens < 0:
@@ -69,12 +74,16 @@ def kv_layer_bytes(kv: KvShape, context_tokens: int, bytes_per_value: int = KV_V
     return held * kv.values_per_token * bytes_per_value
 
 
-def kv_cache_bytes(shape: ModelShape, context_tokens: int, bytes_per_value: int = KV_VALUE_BYTES) -> int:
-    """Bytes of the KV cache of one session, all layers. engine/model/kv_cache.py allocates exactly this."""
-    return sum(kv_layer_bytes(kv, context_tokens, bytes_per_value) for kv in shape.kv_layers)
+def kv_cache_bytes(shape: ModelShape, context_tokens: int, bytes_per_value: int | None = None) -> int:
+    """Bytes of the KV cache of one session, all layers. engine/model/kv_cache.py allocates exactly this.
+
+    `bytes_per_value` None: as the checkpoint's dense part says.
+    """
+    size = bytes_per_value or kv_value_bytes(shape)
+    return sum(kv_layer_bytes(kv, context_tokens, size) for kv in shape.kv_layers)
 
 
-def kv_bytes_per_token(shape: ModelShape, bytes_per_value: int = KV_VALUE_BYTES) -> int:
+def kv_bytes_per_token(shape: ModelShape, bytes_per_value: int | None = None) -> int:
     """Bytes the first token takes: 2 · L · K · D · bytes where all layers are alike, windows not yet full."""
     return kv_cache_bytes(shape, 1, bytes_per_value)
 
