@@ -1,0 +1,379 @@
+"""An engine without torch: the same argv, stdout events and HTTP API as `python -m engine`, with a scripted answer.
+
+    python -m tests.support.fake_engine [SCRIPT.jsonl] [options] serve plan.json --run-id X --parent-pid N ...
+
+It loads what the plan says in milliseconds, and can be told to fall short, to crash, to fail or to ignore Stop.
+A SCRIPT replaces the load: each line is an event to emit as it is, or one of `{"listen": true}`, `{"delay_ms": 50}`,
+`{"stderr": "text"}`, `{"exit": 3}`; where it does not end the process, the engine then serves as if it were ready.
+"""
+
+import argparse
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from typing_extensions import override
+
+from engine.contract.errors import ContextTooLongError, NotEnoughRamError, SplitpinError
+from engine.contract.estimate import bank_bytes
+from engine.contract.events import (
+    EVENTS,
+    WIRE_VERSION,
+    Event,
+    Failed,
+    Hello,
+    LayerSettled,
+    Listening,
+    Loading,
+    PrefillProgress,
+    Ready,
+    RequestDone,
+    RequestStarted,
+    Stopped,
+)
+from engine.contract.plan import MemoryPlan, Tier
+from engine.contract.residency import LayerResidency, ResidencyReport
+from engine.contract.wire import decode_command, encode
+from engine.generate.request import FinishReason, Outcome, Timings
+from engine.serve.openai import DONE, KEEP_ALIVE, ApiError, ChatAnswer, ChatRequest, api_error, read_chat_request
+
+ABRUPT_EXIT = 134  # what an abort looks like to a shell
+
+
+class FakeEngine:
+    """State shared by the loading thread and the HTTP handlers."""
+
+    def __init__(self, options: argparse.Namespace, plan: MemoryPlan) -> None:
+        self.options = options
+        self.plan = plan
+        self.events = os.fdopen(os.dup(1), "wb", buffering=0)
+        os.dup2(2, 1)
+        self.writing = threading.Lock()
+        self.generating = threading.Lock()
+        self.stopping = threading.Event()
+        self.residency: ResidencyReport | None = None
+        self.loading: Loading | None = None
+        self.counter = 0
+        self.server: ThreadingHTTPServer | None = None
+
+    def emit(self, event: Event) -> None:
+        with self.writing:
+            self.events.write(encode(event))
+
+    def listen(self) -> None:
+        server = ThreadingHTTPServer(("127.0.0.1", self.options.port), _handler_of(self))
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.server = server
+        self.emit(Listening(host="127.0.0.1", port=server.server_port))
+
+    def load(self) -> None:
+        """Emit what a real load emits, layer by layer."""
+        plan, options = self.plan, self.options
+        bank = bank_bytes(plan.model.experts, plan.model.expert_format)
+        layers, started = plan.model.moe_layers, time.monotonic()
+        total = plan.model.dense_bytes + len(layers) * bank
+        settled: list[LayerResidency] = []
+
+        def progress(stage: Literal["starting", "dense", "experts", "checking"], done: int) -> None:
+            self.loading = Loading(
+                stage=stage,
+                layers_done=len(settled),
+                layers_total=len(layers),
+                bytes_done=done,
+                bytes_total=total,
+                elapsed_s=time.monotonic() - started,
+            )
+            self.emit(self.loading)
+
+        progress("starting", 0)
+        progress("dense", plan.model.dense_bytes)
+        pinned = 0
+        for place, (layer, asked) in enumerate(zip(layers, plan.tiers, strict=True)):
+            if self.stopping.wait(options.layer_delay_ms / 1000):
+                return
+            if options.crash_at_layer is not None and place == options.crash_at_layer:
+                print("fatal: scripted crash while loading", file=sys.stderr, flush=True)
+                os._exit(options.crash_code)
+            if options.fail_at_layer is not None and place == options.fail_at_layer:
+                raise NotEnoughRamError(
+                    needed_bytes=total, available_bytes=total // 2, fix="Choose a smaller model.", what="This model"
+                )
+            got, cause = asked, None
+            if asked is Tier.PINNED:
+                if options.fail_pins_from is not None and pinned >= options.fail_pins_from:
+                    got, cause = Tier.LOCKED, f"The driver refused to pin layer {layer} after {pinned} layers."
+                else:
+                    pinned += 1
+            settled.append(LayerResidency(layer=layer, asked=asked, settled=got, bytes=bank, cause=cause))
+            self.emit(LayerSettled(layer=layer, asked=asked, settled=got, cause=cause))
+            progress("experts", plan.model.dense_bytes + len(settled) * bank)
+        progress("checking", total)
+        self.ready(settled)
+
+    def ready(self, settled: list[LayerResidency]) -> None:
+        names = {"cpu": "CPU", "simulated": "simulated GPU", "cuda": "Fake GPU"}
+        self.residency = ResidencyReport(
+            device=names[self.plan.device],
+            simulated=self.plan.device == "simulated",
+            layers=tuple(settled),
+            ledger_asked=self.plan.ledger,
+            ledger_settled=self.plan.ledger,
+            self_test="scripted: no weights were compared",
+        )
+        self.emit(Ready(residency=self.residency))
+
+    def play(self, script: Path) -> None:
+        """Emit the lines of a script instead of loading; a `ready` line makes the API answer."""
+        for line in script.read_text("utf-8").splitlines():
+            step: dict[str, Any] = json.loads(line) if line.strip() else {}
+            if "event" in step:
+                event = EVENTS.validate_python(step)
+                self.emit(event)
+                if isinstance(event, Ready):
+                    self.residency = event.residency
+            if step.get("listen"):
+                self.listen()
+            if "delay_ms" in step and self.stopping.wait(step["delay_ms"] / 1000):
+                return
+            if "stderr" in step:
+                print(step["stderr"], file=sys.stderr, flush=True)
+            if "exit" in step:
+                os._exit(step["exit"])
+
+    def health(self) -> dict[str, Any]:
+        state = "stopping" if self.stopping.is_set() else "loading" if self.residency is None else "ready"
+        loading = self.loading
+        return {
+            "status": state,
+            "stage": loading.stage if loading is not None and state == "loading" else None,
+            "bytes_done": loading.bytes_done if loading else 0,
+            "bytes_total": loading.bytes_total if loading else 0,
+            "model": self.plan.model.name,
+        }
+
+    def reply_to(self, request: ChatRequest) -> list[str]:
+        """The scripted words; without a script, the question back."""
+        asked = request.messages[-1].text(len(request.messages) - 1)
+        words = (self.options.reply or f"You said: {asked}").split(" ")
+        return [word if place == 0 else f" {word}" for place, word in enumerate(words)]
+
+
+def _handler_of(engine: FakeEngine) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        @override
+        def log_message(self, format: str, *args: object) -> None:
+            print(format % args, file=sys.stderr)
+
+        def do_GET(self) -> None:
+            match self.path:
+                case "/health":
+                    self._json(200, engine.health())
+                case "/residency" if engine.residency is not None:
+                    self._json(200, engine.residency.model_dump(mode="json"))
+                case "/v1/models" if engine.residency is not None:
+                    model = {"id": engine.plan.model.name, "object": "model", "created": 0, "owned_by": "splitpin"}
+                    self._json(200, {"object": "list", "data": [model]})
+                case "/residency" | "/v1/models":
+                    self._error(_still_loading())
+                case _:
+                    self._error(ApiError(404, f"There is nothing at {self.path}.", code="not_found"))
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            if self.path != "/v1/chat/completions":
+                self._error(ApiError(404, f"There is nothing at {self.path}.", code="not_found"))
+                return
+            try:
+                if engine.residency is None:
+                    raise _still_loading()
+                self._chat(read_chat_request(body))
+            except ApiError as error:
+                self._error(error)
+            except SplitpinError as error:
+                self._error(api_error(error))
+
+        def _chat(self, request: ChatRequest) -> None:
+            words = [message.text(index) for index, message in enumerate(request.messages)]
+            prompt_tokens = sum(len(text.split()) for text in words)
+            room = engine.plan.context_tokens - prompt_tokens
+            if room < 1:
+                raise ContextTooLongError(prompt_tokens=prompt_tokens, context_tokens=engine.plan.context_tokens)
+            limit = min(room, request.answer_limit or room)
+            with engine.generating:
+                engine.counter += 1
+                request_id = f"chatcmpl-fake-{engine.counter}"
+                answer = ChatAnswer(request_id, engine.plan.model.name)
+                if request.stream:
+                    self._start_stream(answer)
+                started = time.monotonic()
+                engine.emit(RequestStarted(request_id=request_id, prompt_tokens=prompt_tokens))
+                engine.emit(
+                    PrefillProgress(request_id=request_id, done_tokens=prompt_tokens, total_tokens=prompt_tokens)
+                )
+                pieces: list[str] = []
+                for piece in self._tokens(engine.reply_to(request)[:limit]):
+                    pieces.append(piece)
+                    if request.stream:
+                        self._send(answer.text_chunk(piece))
+                took_s = time.monotonic() - started
+                whole = len(engine.reply_to(request))
+                outcome = Outcome(
+                    finish_reason=_finish(len(pieces), min(whole, limit), cut=whole > limit),
+                    prompt_tokens=prompt_tokens,
+                    answer_tokens=len(pieces),
+                    timings=Timings(
+                        ttft_s=took_s / max(1, len(pieces)),
+                        prefill_tok_s=250.0,
+                        decode_tok_s=len(pieces) / took_s if took_s > 0 else None,
+                    ),
+                )
+                engine.emit(
+                    RequestDone(
+                        request_id=request_id,
+                        finish_reason=outcome.finish_reason,
+                        prompt_tokens=prompt_tokens,
+                        answer_tokens=len(pieces),
+                        ttft_s=outcome.timings.ttft_s,
+                        prefill_tok_s=outcome.timings.prefill_tok_s,
+                        decode_tok_s=outcome.timings.decode_tok_s,
+                    )
+                )
+            if outcome.finish_reason == "cancelled":
+                self.close_connection = True
+            elif request.stream:
+                self._send(answer.last_chunk(outcome))
+                if request.include_usage:
+                    self._send(answer.usage_chunk(outcome))
+                self._send(DONE)
+                self._send(b"")
+            else:
+                self._json(200, answer.whole("".join(pieces), outcome))
+
+        def _tokens(self, words: list[str]) -> Iterator[str]:
+            """Words in the asked rhythm, until the client hangs up or the engine stops."""
+            for place, word in enumerate(words):
+                if place and engine.stopping.wait(engine.options.token_delay_ms / 1000):
+                    return
+                if self._hung_up():
+                    return
+                yield word
+
+        def _hung_up(self) -> bool:
+            connection = cast(socket.socket, self.connection)
+            readable, _, _ = select.select([connection], [], [], 0)
+            try:
+                return bool(readable) and connection.recv(1, socket.MSG_PEEK) == b""
+            except OSError:
+                return True
+
+        def _start_stream(self, answer: ChatAnswer) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream; charset=utf-8")
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            self._send(KEEP_ALIVE)
+            self._send(answer.role_chunk())
+
+        def _send(self, data: bytes) -> None:
+            try:
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+                self.wfile.flush()
+            except OSError:
+                self.close_connection = True
+
+        def _error(self, error: ApiError) -> None:
+            self._json(error.status, error.body)
+
+        def _json(self, status: int, body: dict[str, Any]) -> None:
+            data = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            if status == 503:
+                self.send_header("Retry-After", "2")
+            self.end_headers()
+            self.wfile.write(data)
+
+    return Handler
+
+
+def _still_loading() -> ApiError:
+    return ApiError(503, "The model is still loading.", code="loading")
+
+
+def _finish(got: int, wanted: int, *, cut: bool) -> FinishReason:
+    if got < wanted:
+        return "cancelled"
+    return "length" if cut else "stop"
+
+
+def _watch_stdin(engine: FakeEngine) -> None:
+    for line in sys.stdin.buffer:
+        decode_command(line)
+        if not engine.options.ignore_stop:
+            engine.stopping.set()
+    if engine.options.parent_pid is not None:
+        engine.stopping.set()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="fake_engine", description=__doc__)
+    parser.add_argument("words", nargs="+", metavar="[SCRIPT.jsonl] serve plan.json")
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--run-id", default="")
+    parser.add_argument("--parent-pid", type=int)
+    parser.add_argument("--parent-create-time", type=float)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--reply", help="answer to every question; default: the question itself")
+    parser.add_argument("--token-delay-ms", type=int, default=5)
+    parser.add_argument("--layer-delay-ms", type=int, default=20)
+    parser.add_argument("--fail-pins-from", type=int, metavar="K", help="pinned layers fall to locked after K of them")
+    parser.add_argument("--crash-at-layer", type=int, metavar="K", help="die without a word before the K-th layer")
+    parser.add_argument("--crash-code", type=int, default=ABRUPT_EXIT)
+    parser.add_argument("--fail-at-layer", type=int, metavar="K", help="a typed Failed event before the K-th layer")
+    parser.add_argument("--wire", type=int, default=WIRE_VERSION, help="protocol version to claim")
+    parser.add_argument("--ignore-stop", action="store_true", help="neither Stop nor SIGTERM ends it")
+    return parser
+
+
+def main() -> None:
+    options = _parser().parse_intermixed_args()
+    words: list[str] = options.words
+    script = None if words[0] == "serve" else Path(words[0])
+    plan = MemoryPlan.model_validate_json(Path(words[-1]).read_text("utf-8"))
+    engine = FakeEngine(options, plan)
+    engine.emit(Hello(wire=options.wire, engine_version="fake", pid=os.getpid(), run_id=options.run_id))
+    stop = signal.SIG_IGN if options.ignore_stop else lambda *_: engine.stopping.set()
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    threading.Thread(target=_watch_stdin, args=(engine,), daemon=True).start()
+    try:
+        if script is None:
+            engine.listen()
+            engine.load()
+        else:
+            engine.play(script)
+    except SplitpinError as error:
+        engine.emit(Failed(problem=error.problem))
+        os._exit(2)
+    while not engine.stopping.wait(0.1):
+        pass
+    with engine.generating:  # the answer being written ends as cancelled before the last line
+        engine.emit(Stopped())
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
