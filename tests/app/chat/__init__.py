@@ -1,0 +1,1 @@
+"""Tests of chats: values, store, Markdown, the stream of events."""
