@@ -1,0 +1,100 @@
+"""The implementations for this system. Each is imported only when asked for, so that asking for one stays cheap."""
+
+import os
+
+from engine.contract.processes import ProcessIdentity
+from engine.system.protocols import (
+    ChildLauncher,
+    EndResult,
+    HostAllocator,
+    LiveMemory,
+    MachineProbe,
+    PageLocker,
+    ProcessReader,
+)
+
+_WINDOWS = os.name == "nt"
+END_WAIT_S = 10.0
+
+
+def machine_probe() -> MachineProbe:
+    """Reads the facts of this machine."""
+    if _WINDOWS:
+        from engine.system.windows_probe import WindowsProbe
+
+        return WindowsProbe()
+    from engine.system.posix_probe import PosixProbe
+
+    return PosixProbe()
+
+
+def live_memory() -> LiveMemory:
+    """Reads how full RAM, VRAM and the pool for pinned memory are."""
+    if _WINDOWS:
+        from engine.system.windows_live import WindowsLiveMemory
+
+        return WindowsLiveMemory()
+    from engine.system.posix_probe import PosixLiveMemory
+
+    return PosixLiveMemory()
+
+
+def host_allocator() -> HostAllocator:
+    """Allocates host memory for banks."""
+    if _WINDOWS:
+        from engine.system.windows_host import WindowsAllocator
+
+        return WindowsAllocator()
+    from engine.system.posix_host import PosixAllocator
+
+    return PosixAllocator()
+
+
+def page_locker() -> PageLocker:
+    """Locks pages in RAM. One per process: on Windows it keeps count of the working set."""
+    if _WINDOWS:
+        from engine.system.windows_lock import WindowsLocker
+
+        return WindowsLocker()
+    from engine.system.posix_host import PosixLocker
+
+    return PosixLocker()
+
+
+def process_reader() -> ProcessReader:
+    """Reads the table of all processes."""
+    from engine.system.process_reader import PsutilReader
+
+    if _WINDOWS:
+        from engine.system.pdh import gpu_bytes_by_pid
+    else:
+        from engine.system.nvml import gpu_bytes_by_pid
+    return PsutilReader(gpu_bytes_by_pid)
+
+
+def child_launcher() -> ChildLauncher:
+    """Starts programs that cannot outlive this one."""
+    if _WINDOWS:
+        from engine.system.windows_launch import WindowsLauncher
+
+        return WindowsLauncher()
+    from engine.system.posix_launch import PosixLauncher
+
+    return PosixLauncher()
+
+
+def end_process(identity: ProcessIdentity, wait_s: float = END_WAIT_S) -> EndResult:
+    """End this very process and wait until it is gone; a pid that has passed to another process is left alone."""
+    if _WINDOWS:
+        from engine.system.windows_process import end_process as end
+    else:
+        from engine.system.posix_process import end_process as end
+    return end(identity, wait_s)
+
+
+def full_speed() -> None:
+    """Ask the system not to slow this process down although it has no window (Windows efficiency mode)."""
+    if _WINDOWS:
+        from engine.system.windows_process import full_speed as ask
+
+        ask()

@@ -1,0 +1,1 @@
+"""Tests of the system shelf, on this machine and with recorded ones."""
