@@ -1,0 +1,1 @@
+"""Golden answers and pictures."""
