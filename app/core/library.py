@@ -1,0 +1,84 @@
+"""The list of model folders. Splitpin never moves, copies or deletes a model."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.contract.checkpoint import read_shape
+from engine.contract.errors import ModelFolderError
+from engine.contract.shape import ModelShape
+
+DEMO_NAME = "demo model"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEntry:
+    """One model folder in the list."""
+
+    folder: Path
+    name: str
+    demo: bool = False
+
+    def read_shape(self) -> ModelShape:
+        """What the folder holds. Reads configuration and headers; not for the UI thread.
+
+        Raises:
+            ModelFolderError, ModelFileError, UnsupportedModelError, CannotEstimateError: as it says.
+        """
+        return read_shape(self.folder)
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """The folders the user added, in their order, behind the demo model."""
+
+    folders: tuple[Path, ...] = ()
+    demo_dir: Path | None = None
+
+    @property
+    def entries(self) -> tuple[ModelEntry, ...]:
+        """The demo model first, if its folder is complete, then the user's folders, also those that are gone."""
+        added = tuple(ModelEntry(folder, folder.name or str(folder)) for folder in self.folders)
+        if self.demo_dir is None or not is_complete(self.demo_dir) or self.demo_dir in self.folders:
+            return added
+        return (ModelEntry(self.demo_dir, DEMO_NAME, demo=True), *added)
+
+    def find(self, folder: Path) -> ModelEntry | None:
+        """The entry of a folder, or None."""
+        return next((entry for entry in self.entries if entry.folder == folder), None)
+
+    def add(self, folder: Path) -> "Library":
+        """The library with one more folder; the same one if it is in the list already.
+
+        Raises:
+            ModelFolderError: there is no such folder, or it holds no config.json.
+        """
+        folder = folder.expanduser().absolute()
+        if not folder.is_dir():
+            raise ModelFolderError(f"There is no folder {folder}.", "Choose the folder that holds config.json.")
+        if not (folder / "config.json").is_file():
+            raise ModelFolderError(
+                f"No config.json in {folder}.", "Choose the folder that holds config.json and the weight files."
+            )
+        if self.find(folder) is not None:
+            return self
+        return Library((*self.folders, folder), self.demo_dir)
+
+    def remove(self, folder: Path) -> "Library":
+        """The library without a folder; the files stay where they are."""
+        return Library(tuple(kept for kept in self.folders if kept != folder), self.demo_dir)
+
+
+def is_complete(folder: Path) -> bool:
+    """Whether a folder holds a configuration and every weight file that its index names."""
+    if not (folder / "config.json").is_file():
+        return False
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        return any(folder.glob("*.safetensors"))
+    try:
+        weight_map = json.loads(index.read_text("utf-8"))["weight_map"]
+        files = {str(name) for name in weight_map.values()}
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        return False  # an index that cannot be read is an unfinished one
+    return bool(files) and all((folder / name).is_file() for name in files)

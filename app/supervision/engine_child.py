@@ -1,0 +1,260 @@
+"""One engine as a child process, from its start to the moment its whole process tree is gone."""
+
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+from uuid import uuid4
+
+from app.files import write_atomically
+from app.paths import program_dir
+from app.supervision.environment import engine_environment
+from app.supervision.exit_words import explain_end
+from app.supervision.identity import own_identity
+from app.supervision.ledger import RunLedger
+from app.supervision.log_tail import LogTail
+from app.supervision.stop_ladder import StopLadder
+from engine.contract.errors import EngineStoppedError, Problem, SplitpinError, WireError
+from engine.contract.events import Event, Failed, Hello, Listening
+from engine.contract.plan import MemoryPlan
+from engine.contract.processes import ProcessIdentity, RunEntry
+from engine.contract.wire import check_hello, decode_event
+from engine.system.protocols import ChildLauncher, ChildProcess
+from engine.system.select import child_launcher
+
+log = logging.getLogger(__name__)
+
+REFRESH_S = 3.0  # the ledger follows the engine's process tree this closely
+DRAIN_S = 2.0  # for the last lines, once the tree is gone
+
+
+class RunFolderError(SplitpinError):
+    """The plan of a run could not be written."""
+
+    kind = "run_folder"
+
+
+class EngineChild:
+    """A running engine. Callbacks come from threads of this object, in order, `on_end` last and once.
+
+    `on_end` gets None after a stop that was asked for, else what happened. By then every process of the tree is gone.
+    """
+
+    def __init__(
+        self,
+        child: ChildProcess,
+        entry: RunEntry,
+        run_ledger: RunLedger,
+        *,
+        on_event: Callable[[Event], None],
+        on_log: Callable[[str], None],
+        on_end: Callable[[Problem | None], None],
+        ladder: StopLadder,
+    ) -> None:
+        self._child = child
+        self._entry = entry
+        self._ledger = run_ledger
+        self._on_event = on_event
+        self._on_end = on_end
+        self._ladder = ladder
+        self._log_file = run_ledger.run_dir(entry.run_id) / "engine.log"
+        self._tail = LogTail(self._log_file, on_log)
+        self._stop_wanted = threading.Event()
+        self._look = threading.Event()  # something happened that the watching thread must see at once
+        self._ended = threading.Event()
+        self._problem: Problem | None = None  # what the engine reported, or a breach of the protocol
+        readers = (self._read_events, self._read_log)
+        self._readers = [threading.Thread(target=read, name="engine output", daemon=True) for read in readers]
+        self._watcher = threading.Thread(target=self._watch, name="engine watch", daemon=True)
+
+    @classmethod
+    def start(
+        cls,
+        plan: MemoryPlan,
+        *,
+        run_ledger: RunLedger,
+        on_event: Callable[[Event], None],
+        on_log: Callable[[str], None],
+        on_end: Callable[[Problem | None], None],
+        engine_argv: Sequence[str] | None = None,
+        launcher: ChildLauncher | None = None,
+        port: int = 0,
+        ladder: StopLadder | None = None,
+    ) -> "EngineChild":
+        """Start an engine with a plan.
+
+        Args:
+            engine_argv: what to run instead of `python -m engine`; the same arguments are appended.
+
+        Raises:
+            RunFolderError: the plan cannot be written.
+            LaunchRefusedError: the program is missing or the system refused.
+        """
+        run_id = f"{datetime.now():%Y%m%d-%H%M%S}-{uuid4().hex[:6]}"
+        plan_file = _write_plan(plan, run_ledger.run_dir(run_id))
+        me = own_identity()
+        program = [sys.executable, "-m", "engine"] if engine_argv is None else list(engine_argv)
+        parent = ["--parent-pid", str(me.pid), "--parent-create-time", repr(me.create_time)]
+        child = (launcher or child_launcher()).start(
+            [*program, "serve", str(plan_file), "--port", str(port), "--run-id", run_id, *parent],
+            cwd=program_dir(),
+            env=engine_environment(os.environ, run_id),
+        )
+        entry = RunEntry(
+            run_id=run_id, engine=child.identity, supervisor=me, children=_workers(child), model=plan.model_dir
+        )
+        run_ledger.record(entry)
+        log.info("engine run %s started, PID %d", run_id, child.pid)
+        running = cls(
+            child,
+            entry,
+            run_ledger,
+            on_event=on_event,
+            on_log=on_log,
+            on_end=on_end,
+            ladder=ladder or StopLadder(),
+        )
+        for thread in (*running._readers, running._watcher):
+            thread.start()
+        return running
+
+    @property
+    def run_id(self) -> str:
+        return self._entry.run_id
+
+    @property
+    def identity(self) -> ProcessIdentity:
+        """The process that was started; the engine itself may be a child of it (virtual environments on Windows)."""
+        return self._entry.engine
+
+    @property
+    def log_file(self) -> Path:
+        return self._log_file
+
+    @property
+    def log_lines(self) -> tuple[str, ...]:
+        """The last lines of the engine's log."""
+        return self._tail.lines
+
+    def stop(self) -> None:
+        """Begin to stop the engine; `on_end` tells when it is gone. Returns at once; a second call does nothing."""
+        self._stop_wanted.set()
+        self._look.set()
+
+    def kill(self) -> None:
+        """End the whole tree now. `on_end` follows as after `stop`."""
+        self.stop()
+        self._child.kill_tree()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until `on_end` has been called; False if the time ran out. Not for callbacks of this object."""
+        if not self._ended.wait(timeout_s):
+            return False
+        self._watcher.join(timeout_s)
+        return not self._watcher.is_alive()
+
+    def _read_events(self) -> None:
+        """Every line of stdout is an event; the first is a `Hello`. Anything else ends the engine."""
+        greeted = False
+        for line in self._child.stdout:
+            if self._problem is not None and self._problem.kind == WireError.kind:
+                continue  # what does not speak the protocol is only drained
+            try:
+                event = decode_event(line)
+                if not greeted:
+                    self._greet(check_hello(event))
+                    greeted = True
+            except WireError as breach:
+                log.error("engine run %s: %s", self.run_id, breach.sentence)
+                self._problem = breach.problem
+                self._look.set()
+                continue
+            if isinstance(event, Failed):
+                self._problem = event.problem
+                self._look.set()
+            if isinstance(event, Listening):
+                self._record(self._entry.model_copy(update={"port": event.port}))
+            self._on_event(event)
+        self._look.set()
+
+    def _read_log(self) -> None:
+        self._tail.drain(self._child.stderr)
+
+    def _greet(self, hello: Hello) -> None:
+        if hello.run_id != self.run_id:
+            raise WireError(
+                f"The engine answered for run {hello.run_id!r} instead of {self.run_id!r}.",
+                "Reinstall Splitpin so that launcher and engine are of the same version.",
+            )
+
+    def _watch(self) -> None:
+        """Follow the process to its end, clear its tree, and say how it ended."""
+        while self._child.poll() is None:
+            woken = self._look.wait(REFRESH_S)
+            self._look.clear()
+            if self._stop_wanted.is_set():
+                step = self._ladder.descend(self._child)
+                log.info("engine run %s stopped by: %s", self.run_id, step)
+                break
+            if self._problem is not None:
+                if self._problem.kind != WireError.kind:  # it said that it ends; let it free its memory
+                    self._child.wait(self._ladder.command_s)
+                break
+            if woken:  # its output ended: so will it, in a moment
+                self._child.wait(REFRESH_S)
+            else:
+                self._record(self._entry.model_copy(update={"children": _workers(self._child)}))
+        gone = self._ladder.clear(self._child)
+        for reader in self._readers:
+            reader.join(DRAIN_S)
+        code = self._child.poll()
+        if gone:
+            self._ledger.remove(self.run_id)
+            if not any(reader.is_alive() for reader in self._readers):  # a stranger may have inherited a pipe
+                self._child.close()
+        problem = self._verdict(code, gone=gone)
+        log.info(
+            "engine run %s ended with code %s: %s", self.run_id, code, problem.sentence if problem else "as asked"
+        )
+        self._ended.set()
+        self._on_end(problem)
+
+    def _verdict(self, code: int | None, *, gone: bool) -> Problem | None:
+        if not gone:
+            return EngineStoppedError(
+                f"The engine (PID {self._child.pid}) was told to end, but still holds its memory.",
+                "The driver has not released it; sign out or restart the computer.",
+                pid=self._child.pid,
+                log_file=str(self._log_file),
+            ).problem
+        if self._stop_wanted.is_set():
+            return None
+        if self._problem is not None:
+            details = {"log_tail": "\n".join(self.log_lines), "log_file": str(self._log_file)}
+            return self._problem.model_copy(update={"numbers": {**self._problem.numbers, **details}})
+        return explain_end(code if code is not None else 0, self.log_lines, log_file=str(self._log_file)).problem
+
+    def _record(self, entry: RunEntry) -> None:
+        if entry != self._entry:
+            self._entry = entry
+            self._ledger.record(entry)
+
+
+def _workers(child: ChildProcess) -> tuple[ProcessIdentity, ...]:
+    """The tree without its root, as the ledger wants it."""
+    return tuple(member for member in child.tree() if member.pid != child.pid)
+
+
+def _write_plan(plan: MemoryPlan, folder: Path) -> Path:
+    file = folder / "plan.json"
+    try:
+        write_atomically(file, plan.model_dump_json(indent=2) + "\n")
+    except OSError as cause:
+        raise RunFolderError(
+            f"The plan could not be written to {folder}: {cause.strerror or cause}.",
+            "Make room on the disk, or check that the folder can be written.",
+        ) from cause
+    return file
