@@ -249,8 +249,8 @@ def palette(tokens: Tokens) -> QPalette:
 
 
 def qss(tokens: Tokens) -> str:
-    """The style sheet. Properties it knows: `role` on labels (muted, faint, warn, error, ok) and `kind` on push
-    buttons (primary, danger, ghost, link); object names `Page`, `Rail`, `Card`, `Line`, `Composer`."""
+    """The style sheet. Properties it knows: `role` on labels (muted, faint, warn, error, ok, tag) and `kind` on push
+    buttons (primary, danger, ghost, link, number, chooser); object names `Page`, `Rail`, `Card`, `Line`, `Composer`."""
     t = tokens
     button_border = t.border if t.name == "dark" else t.border_strong
     return f"""
@@ -263,6 +263,7 @@ QLabel[role="faint"] {{ color: {t.text3}; }}
 QLabel[role="warn"] {{ color: {t.warn}; }}
 QLabel[role="error"] {{ color: {t.error}; }}
 QLabel[role="ok"] {{ color: {t.ok}; }}
+QLabel[role="tag"] {{ color: {t.warn}; border: 1px solid {t.warn}; border-radius: 4px; padding: 1px 6px; }}
 QPushButton {{ background: {t.raised}; color: {t.text}; border: 1px solid {button_border}; border-radius: 6px;
     padding: 6px 14px; min-height: 18px; }}
 QPushButton:hover {{ background: {t.border if t.name != "contrast" else t.raised}; }}
@@ -287,11 +288,21 @@ QPushButton[kind="link"] {{ background: transparent; border: 1px solid transpare
 QPushButton[kind="link"]:hover {{ text-decoration: underline; }}
 QPushButton[kind="link"]:focus {{ border: 2px solid {t.accent}; padding: 0 2px; }}
 QPushButton[kind="link"]:disabled {{ color: {t.text3}; }}
+QPushButton[kind="chooser"] {{ background: transparent; border: 1px solid transparent; color: {t.text};
+    padding: 1px 6px; min-height: 20px; }}
+QPushButton[kind="chooser"]:hover {{ background: {t.raised}; }}
+QPushButton[kind="chooser"]:focus {{ border: 2px solid {t.accent}; padding: 0 5px; }}
+QPushButton[kind="number"] {{ background: transparent; border: 1px solid transparent; color: {t.text}; padding: 0;
+    text-align: left; }}
+QPushButton[kind="number"]:hover {{ color: {t.accent}; }}
+QPushButton[kind="number"]:focus {{ border: 2px solid {t.accent}; }}
+QPushButton[kind="number"]:disabled {{ color: {t.text}; }}
 QPushButton::menu-indicator {{ image: none; width: 0; }}
 QLineEdit, QPlainTextEdit#Composer, QSpinBox {{ background: {t.surface if t.is_light else t.inset}; color: {t.text};
     border: 1px solid {t.border_strong}; border-radius: 6px; padding: 5px 8px;
     selection-background-color: {t.accent}; selection-color: {t.on_accent}; }}
 QLineEdit:focus, QSpinBox:focus {{ border: 2px solid {t.accent}; padding: 4px 7px; }}
+QLineEdit[kind="number"], QLineEdit[kind="number"]:focus {{ padding: 0 4px; }}
 QPlainTextEdit#Details {{ background: {t.inset}; color: {t.text}; border: 1px solid {t.border}; border-radius: 6px; }}
 QCheckBox {{ color: {t.text}; spacing: 8px; }}
 QToolTip {{ background: {t.raised}; color: {t.text}; border: 1px solid {t.border_strong}; padding: 6px 8px; }}

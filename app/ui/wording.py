@@ -70,16 +70,19 @@ def gib_of(part_bytes: int, whole_bytes: int) -> str:
     return f"{number} of {whole}" if whole.endswith(f" {unit}") else f"{part} of {whole}"
 
 
-def duration(seconds: float) -> str:
-    """ "0.8 s", "20 s", "1 min 52 s", "2 h 5 min"."""
-    if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
+def rough_duration(seconds: float) -> str:
+    """For what is still to come: "1 s", "20 s", "1 min 52 s", "2 h 5 min"."""
+    whole = max(1, round(seconds))
     if whole < 60:
         return f"{whole} s"
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def duration(seconds: float) -> str:
+    """For what was measured: as above, short ones with one decimal: "0.8 s"."""
+    return f"{seconds:.1f} s" if seconds < 9.95 else rough_duration(seconds)
 
 
 def rate(bytes_per_s: float) -> str:

@@ -1,0 +1,157 @@
+"""What a banner says: pure functions from problems, left-over processes and shortfalls to text and buttons.
+
+Title: what happened and to what. Text: the cause with its numbers. The first button: the smallest change that works.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+from app.core.session import SessionState
+from app.orphans.verdicts import Orphan
+from app.ui.wording import layer_ranges, layers
+from engine.contract.errors import Problem
+from engine.contract.plan import Tier
+from engine.contract.residency import LayerResidency, ResidencyReport
+from engine.contract.units import gib
+
+Severity = Literal["error", "warn", "info", "ok"]
+DISMISS = "dismiss"
+MOST_BANNERS = 2
+_ORDER: dict[Severity, int] = {"error": 0, "warn": 1, "info": 2, "ok": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A button: its text, what it asks for, its look."""
+
+    label: str
+    id: str
+    kind: Literal["", "primary", "danger", "ghost"] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One banner. `about` tells notices of one kind apart, such as the pids of an orphan."""
+
+    severity: Severity
+    title: str
+    text: str = ""
+    actions: tuple[Action, ...] = ()
+    details: str = ""
+    dismissable: bool = True
+    about: str = ""
+
+
+def shown(notices: tuple[Notice, ...]) -> tuple[Notice, ...]:
+    """The banners to show: errors above warnings above hints, at most two."""
+    return tuple(sorted(notices, key=lambda notice: _ORDER[notice.severity])[:MOST_BANNERS])
+
+
+def of_problem(problem: Problem, *actions: Action, severity: Severity = "error", title: str = "") -> Notice:
+    """A problem as its own words: sentence, fix, and the numbers under Details."""
+    return Notice(
+        severity,
+        title or problem.sentence,
+        f"{problem.sentence} {problem.fix}" if title else problem.fix,
+        actions,
+        _details(problem),
+        about=problem.kind,
+    )
+
+
+def of_failure(state: SessionState, *actions: Action) -> Notice | None:
+    """Why the engine stopped by itself; None while it did not."""
+    if state.problem is None:
+        return None
+    return of_problem(state.problem, *actions)
+
+
+def _details(problem: Problem) -> str:
+    lines = [f"kind: {problem.kind}"]
+    if problem.short_bytes is not None:
+        lines.append(f"short by: {problem.short_bytes:,} bytes")
+    lines += [
+        f"{name}: {value:,}" if isinstance(value, int) else f"{name}: {value}" for name, value in _numbers(problem)
+    ]
+    return "\n".join(lines)
+
+
+def _numbers(problem: Problem) -> list[tuple[str, int | float | str]]:
+    return [(name, value) for name, value in problem.numbers.items() if value is not None]
+
+
+def of_orphan(orphan: Orphan, now: datetime, gain: str = "") -> Notice:
+    """A left-over process with its bytes. `gain` says what the plan would win if it were gone."""
+    started = now - timedelta(seconds=orphan.age_s)
+    clock = f"{started:%H:%M}" if started.date() == now.date() else f"{started:%Y-%m-%d %H:%M}"
+    held = " and ".join(_held(orphan))
+    ours = orphan.confidence == "ours"
+    children = f" and {len(orphan.pids) - 1} of its children" if len(orphan.pids) > 1 else ""
+    text = f"{orphan.name}, PID {orphan.pids[0]}{children}. Started {clock}. {orphan.reason}"
+    if held:
+        text += f" It holds {held}."
+    ends = Action("End process" if len(orphan.pids) == 1 else f"End {len(orphan.pids)} processes", "end", "danger")
+    return Notice(
+        "warn",
+        "An engine process from an earlier run still holds memory" if ours else "A process may be left over",
+        f"{text} {gain}".strip(),
+        (ends,),
+        f"PIDs: {', '.join(map(str, orphan.pids))}\ncommand line: {orphan.command_line or 'cannot be read'}",
+        dismissable=True,
+        about=",".join(map(str, orphan.pids)),
+    )
+
+
+def _held(orphan: Orphan) -> list[str]:
+    held = []
+    if orphan.gpu_bytes:
+        held.append(f"{gib(orphan.gpu_bytes)} of VRAM")
+    if orphan.rss_bytes:
+        held.append(f"{gib(orphan.rss_bytes)} of RAM")
+    return held
+
+
+def of_fallen(report: ResidencyReport, *actions: Action) -> Notice | None:
+    """Layers that did not get the tier they were planned for; None if all did."""
+    fallen = report.fallen
+    if not fallen:
+        return None
+    asked = _most_common(fallen)
+    verb = {Tier.VRAM: "kept", Tier.PINNED: "pinned", Tier.LOCKED: "locked", Tier.PAGEABLE: "placed"}[asked]
+    where = " in VRAM" if asked is Tier.VRAM else ""
+    count = sum(layer.asked is asked for layer in fallen)
+    causes = list(dict.fromkeys(layer.cause for layer in fallen if layer.cause))
+    parts = [*(cause.rstrip(".") + "." for cause in causes[:2]), *_where_they_went(fallen)]
+    return Notice(
+        "warn",
+        f"The engine is running, but it {verb} {layers(count)} fewer{where} than you asked for",
+        " ".join(parts),
+        actions,
+        "\n".join(
+            f"layer {layer.layer}: asked {layer.asked.value}, settled {layer.settled.value}"
+            + (f": {layer.cause}" if layer.cause else "")
+            for layer in fallen
+        ),
+    )
+
+
+def _most_common(fallen: tuple[LayerResidency, ...]) -> Tier:
+    return max(Tier, key=lambda tier: sum(layer.asked is tier for layer in fallen))
+
+
+def _where_they_went(fallen: tuple[LayerResidency, ...]) -> list[str]:
+    said = []
+    for tier in Tier:
+        indices = tuple(layer.layer for layer in fallen if layer.settled is tier)
+        if not indices:
+            continue
+        verb, pronoun = ("is", "is") if len(indices) == 1 else ("are", "are")
+        tail = {
+            Tier.VRAM: "in VRAM instead.",
+            Tier.PINNED: "pinned instead.",
+            Tier.LOCKED: f"locked instead and {pronoun} computed on the CPU.",
+            Tier.PAGEABLE: "pageable now and may be slow.",
+        }[tier]
+        said.append(f"{layer_ranges(indices)} {verb} {tail}")
+    return said

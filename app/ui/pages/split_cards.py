@@ -1,0 +1,163 @@
+"""The three cards of the Split page: the trade, the layers, the memory."""
+
+from PySide6.QtCore import QSignalBlocker, Qt, Signal
+from PySide6.QtWidgets import QHBoxLayout, QWidget
+
+from app.ui.split_view import QuickMark, SplitView
+from app.ui.theme import Theme, Weight
+from app.ui.widgets.action_button import ActionButton
+from app.ui.widgets.card import Card, Line
+from app.ui.widgets.label import Label
+from app.ui.widgets.layer_strip import LayerStrip
+from app.ui.widgets.legend import Legend
+from app.ui.widgets.memory_bar import MemoryBar
+from app.ui.widgets.number_tile import ContextTile, NumberTile
+from app.ui.widgets.split_slider import SplitSlider
+from app.ui.widgets.switch import Switch
+
+_TILES = 4
+
+
+class TradeCard(Card):
+    """Big numbers, and the slider that trades context against layers in VRAM.
+
+    Signals:
+        marked: a quick mark was pressed (tokens, or None for the largest that fits).
+    """
+
+    marked = Signal(object)
+
+    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(spacing=5, bottom=6, parent=parent)
+        self._theme = theme
+        self._marks: tuple[QuickMark, ...] = ()
+        self.context = ContextTile()
+        self.tiles: tuple[NumberTile, ...] = (self.context, *(NumberTile() for _ in range(_TILES - 1)))
+        numbers = QHBoxLayout()
+        numbers.setSpacing(12)
+        for tile in self.tiles:
+            numbers.addWidget(tile, 1)
+        self._left = Label("", 12, Weight.Medium, role="muted")
+        self._right = Label("", 12, Weight.Medium, role="muted")
+        self._mark_row = QHBoxLayout()
+        self._mark_row.setSpacing(4)
+        captions = QHBoxLayout()
+        captions.addWidget(self._left)
+        captions.addStretch()
+        captions.addLayout(self._mark_row)
+        captions.addStretch()
+        captions.addWidget(self._right)
+        self.slider = SplitSlider(theme)
+        self.slider.setAccessibleName("Context against VRAM layers")
+        self.column.addLayout(numbers)
+        self.column.addSpacing(6)
+        self.column.addLayout(captions)
+        self.column.addWidget(self.slider)
+
+    def show_view(self, view: SplitView) -> None:
+        for index, tile in enumerate(self.tiles):
+            tile.setVisible(index < len(view.tiles))
+            if index < len(view.tiles):
+                tile.show_tile(view.tiles[index])
+        slider = view.slider
+        self._left.say(slider.captions[0])
+        self._right.say(slider.captions[1])
+        self.context.set_editable(slider.enabled)
+        with QSignalBlocker(self.slider):
+            self.slider.setRange(0, max(0, slider.stops - 1))
+            if self.slider.value() != slider.position:
+                self.slider.setValue(slider.position)
+        self.slider.setEnabled(slider.enabled)
+        self.slider.setAccessibleDescription(slider.described)
+        self.slider.set_limits(slider.markers, assumed=slider.assumed, unmet=slider.unmet)
+        if view.quick_marks != self._marks:
+            self._show_marks(view.quick_marks)
+
+    def _show_marks(self, marks: tuple[QuickMark, ...]) -> None:
+        self._marks = marks
+        while (item := self._mark_row.takeAt(0)) is not None:
+            if (widget := item.widget()) is not None:
+                widget.deleteLater()
+        for mark in marks:
+            button = ActionButton(self._theme, mark.label, kind="link")
+            if mark.context_tokens is not None:
+                button.setAccessibleName(f"{mark.context_tokens:,} tokens of context")
+            button.clicked.connect(lambda _=False, wanted=mark.context_tokens: self.marked.emit(wanted))
+            self._mark_row.addWidget(button)
+
+
+class LayersCard(Card):
+    """The strip, its legend, and how many of the layers outside VRAM are pinned.
+
+    Signals:
+        pinned_wished: a number of layers, or None to fill the quota.
+    """
+
+    pinned_wished = Signal(object)
+
+    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(bottom=10, parent=parent)
+        self._note = self.add_title("Layers")
+        self.strip = LayerStrip(theme)
+        self.legend = Legend(theme)
+        self.column.addWidget(self.strip)
+        self.column.addWidget(self.legend)
+        self._pinned = QWidget()
+        row = QHBoxLayout(self._pinned)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.setSpacing(14)
+        self._pinned_text = Label()
+        self.pinned_slider = SplitSlider(theme, thin=True)
+        self.pinned_slider.setAccessibleName("Pinned layers")
+        self.pinned_slider.setMinimumWidth(200)
+        self.fill = Switch(theme, "Fill the quota")
+        self.fill.setToolTip("Pin as many layers as the quota allows")
+        row.addWidget(self._pinned_text)
+        row.addWidget(self.pinned_slider, 1)
+        row.addWidget(self.fill)
+        self._line = Line()
+        self.column.addWidget(self._line)
+        self.column.addWidget(self._pinned)
+        self.pinned_slider.valueChanged.connect(lambda count: self.pinned_wished.emit(count))
+        self.fill.toggled.connect(self._fill_toggled)
+
+    def show_view(self, view: SplitView) -> None:
+        self._note.say(view.strip.note)
+        self.strip.show_view(view.strip)
+        self.legend.show_strip(view.strip)
+        pinned = view.pinned
+        self._line.setVisible(pinned.visible)
+        self._pinned.setVisible(pinned.visible)
+        said = f"{pinned.value} of {pinned.outside_vram} layers outside VRAM"
+        self._pinned_text.say(f"Pinned {said}")
+        with QSignalBlocker(self.pinned_slider), QSignalBlocker(self.fill):
+            self.pinned_slider.setRange(0, pinned.most)
+            self.pinned_slider.setValue(pinned.value)
+            self.fill.setChecked(pinned.fill)
+        self.pinned_slider.setAccessibleDescription(said)
+        self.pinned_slider.setEnabled(pinned.enabled)
+        self.fill.setEnabled(pinned.enabled)
+
+    def _fill_toggled(self, on: bool) -> None:
+        self.pinned_wished.emit(None if on else self.pinned_slider.value())
+
+
+class MemoryCard(Card):
+    """One bar a pool of memory."""
+
+    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(bottom=10, parent=parent)
+        self._theme = theme
+        self._note = self.add_title("Memory")
+        self.bars: list[MemoryBar] = []
+
+    def show_view(self, view: SplitView) -> None:
+        self._note.say(view.memory_note)
+        while len(self.bars) < len(view.bars):
+            bar = MemoryBar(self._theme)
+            self.bars.append(bar)
+            self.column.addWidget(bar, 0, Qt.AlignmentFlag.AlignTop)
+        for index, widget in enumerate(self.bars):
+            widget.setVisible(index < len(view.bars))
+            if index < len(view.bars):
+                widget.show_bar(view.bars[index])

@@ -1,0 +1,117 @@
+"""The memory bars as values: what other programs use, what the plan takes, and where it must end."""
+
+from app.ui.split_inputs import SplitInputs
+from app.ui.split_view import Bar, Segment, SegmentKind
+from app.ui.wording import SOURCE_WORDS
+from engine.contract.facts import Source
+from engine.contract.plan import LedgerLine, MemoryPlan, Pool
+
+COMMIT_SHOWN_FROM = 0.9  # share of the commit limit from which on it is worth a line
+
+_KINDS: dict[str, tuple[str, SegmentKind]] = {
+    "weights": ("Weights", "weights"),
+    "KV cache": ("KV cache", "kv"),
+    "expert layers": ("Expert layers", "vram"),
+    "expert slots": ("Expert slots", "runtime"),
+    "pinned layers": ("Pinned layers", "pinned"),
+    "locked layers": ("Locked layers", "locked"),
+    "pageable layers": ("Pageable layers", "pageable"),
+}
+_RUNTIME = "Runtime"  # workspace, driver, engine process: what neither the user nor the slider can change
+
+
+def bars(inputs: SplitInputs) -> tuple[Bar, ...]:
+    """VRAM and pinned quota where there is a GPU, RAM, and the commit charge when it gets close to its limit."""
+    plan = inputs.shown
+    if plan is None or inputs.facts is None:
+        return ()
+    lines = plan.ledger
+    if inputs.ready and inputs.session.residency is not None:
+        lines = inputs.session.residency.ledger_settled
+    made = [_ram(inputs, plan, lines), _commit(inputs, lines)]
+    if inputs.on_gpu:
+        made = [_vram(inputs, plan, lines), _pinned(inputs, lines), *made]
+    return tuple(bar for bar in made if bar is not None)
+
+
+def _segments(lines: tuple[LedgerLine, ...], *pools: Pool) -> tuple[Segment, ...]:
+    known = []
+    runtime = 0
+    for line in lines:
+        if line.pool not in pools:
+            continue
+        if line.what in _KINDS:
+            name, kind = _KINDS[line.what]
+            known.append(Segment(name, kind, line.bytes))
+        else:
+            runtime += line.bytes
+    order: list[SegmentKind] = ["weights", "runtime", "kv", "vram", "pinned", "locked", "pageable"]
+    if runtime:
+        known.append(Segment(_RUNTIME, "runtime", runtime))
+    return tuple(sorted(known, key=lambda segment: order.index(segment.kind)))
+
+
+def _others(used_bytes: int | None, left_over_bytes: int) -> tuple[Segment, ...]:
+    left_over_bytes = min(left_over_bytes, used_bytes or 0)
+    return (
+        Segment("Other apps", "other", (used_bytes or 0) - left_over_bytes),
+        Segment("Left-over process", "leftover", left_over_bytes),
+    )
+
+
+def _limit(others: tuple[Segment, ...], plan: MemoryPlan, pool: Pool, total: int) -> int | None:
+    budget = plan.budgets.get(pool)
+    if budget is None:
+        return None
+    limit = sum(segment.bytes for segment in others) + budget
+    return limit if limit < total else None
+
+
+def _vram(inputs: SplitInputs, plan: MemoryPlan, lines: tuple[LedgerLine, ...]) -> Bar | None:
+    segments = _segments(lines, Pool.VRAM)
+    if plan.simulated is not None:
+        return Bar("VRAM", segments, plan.simulated.vram_bytes, note="simulated GPU: host memory with these limits")
+    gpu = inputs.facts.cuda_gpu if inputs.facts is not None else None
+    if gpu is None or gpu.vram_total.value is None:
+        return None
+    others = _others(gpu.vram_used.value, inputs.left_over.vram_bytes)
+    total = gpu.vram_total.value
+    return Bar(
+        "VRAM", (*others, *segments), total, gpu.name.removeprefix("NVIDIA "), _limit(others, plan, Pool.VRAM, total)
+    )
+
+
+def _pinned(inputs: SplitInputs, lines: tuple[LedgerLine, ...]) -> Bar | None:
+    if inputs.quota is None:
+        return None
+    note = SOURCE_WORDS[inputs.quota.source]
+    if inputs.quota.detail:
+        note = f"{note}: {inputs.quota.detail}"
+    if inputs.quota.source is Source.ASSUMED:
+        note += ", not measured"
+    return Bar("Pinned quota", _segments(lines, Pool.PINNED), inputs.quota.bytes, note)
+
+
+def _ram(inputs: SplitInputs, plan: MemoryPlan, lines: tuple[LedgerLine, ...]) -> Bar | None:
+    facts = inputs.facts
+    if facts is None or facts.ram_total.value is None:
+        return None
+    total = facts.ram_total.value
+    used = None if facts.ram_available.value is None else total - facts.ram_available.value
+    others = _others(used, inputs.left_over.ram_bytes)
+    segments = (*others, *_segments(lines, Pool.RAM), *_segments(lines, Pool.PAGEABLE))
+    note = facts.cpu or "" if not inputs.on_gpu else ""
+    return Bar("RAM", segments, total, note, _limit(others, plan, Pool.RAM, total))
+
+
+def _commit(inputs: SplitInputs, lines: tuple[LedgerLine, ...]) -> Bar | None:
+    facts = inputs.facts
+    if facts is None or facts.commit_limit.value is None or facts.commit_used.value is None:
+        return None
+    bar = Bar(
+        "Commit",
+        (*_others(facts.commit_used.value, 0), *_segments(lines, Pool.COMMIT)),
+        facts.commit_limit.value,
+        "memory promised by the system: RAM and page file",
+    )
+    return bar if bar.used_bytes >= COMMIT_SHOWN_FROM * bar.total_bytes else None

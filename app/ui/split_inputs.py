@@ -1,0 +1,87 @@
+"""Everything the Split page depends on, as one value."""
+
+from dataclasses import dataclass, field
+
+from app.core.session import EngineStage, SessionState
+from app.planning.wishes import Wishes
+from engine.contract.errors import Problem
+from engine.contract.events import Loading
+from engine.contract.facts import HardwareFacts, Source
+from engine.contract.plan import MemoryPlan
+from engine.contract.shape import ModelShape
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaFacts:
+    """The limit for pinned memory and where it is from."""
+
+    bytes: int
+    source: Source
+    detail: str = ""
+
+    @property
+    def assumed(self) -> bool:
+        return self.source is Source.ASSUMED
+
+
+@dataclass(frozen=True, slots=True)
+class Stops:
+    """The slider: contexts from left to right; a limit is the index of the first stop beyond it, None: none is."""
+
+    contexts: tuple[int, ...] = ()
+    pin_full: int | None = None
+    ram_full: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOver:
+    """Memory that left-over engine processes of ours hold, in bytes."""
+
+    vram_bytes: int = 0
+    ram_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SplitInputs:
+    """`plan` is for the wishes; `drawn` may be shown instead where `problem` says why there is none.
+
+    `loading` is the last progress the engine told, also after it is ready; `ready_at` a time of day in words.
+    """
+
+    model_name: str | None = None
+    shape: ModelShape | None = None
+    facts: HardwareFacts | None = None
+    wishes: Wishes = field(default_factory=Wishes)
+    plan: MemoryPlan | None = None
+    drawn: MemoryPlan | None = None
+    problem: Problem | None = None
+    stops: Stops = Stops()
+    quota: QuotaFacts | None = None
+    session: SessionState = field(default_factory=SessionState)
+    loading: Loading | None = None
+    ready_at: str = ""
+    left_over: LeftOver = LeftOver()
+
+    @property
+    def shown(self) -> MemoryPlan | None:
+        """The plan on screen: what the engine was sent while it runs, else what Start would send."""
+        if self.session.running and self.session.plan is not None:
+            return self.session.plan
+        return self.plan if self.plan is not None else self.drawn
+
+    @property
+    def ready(self) -> bool:
+        return self.session.stage is EngineStage.READY
+
+    @property
+    def changed(self) -> bool:
+        """The engine settled on another split than it was asked for."""
+        return self.ready and self.session.residency is not None and bool(self.session.residency.fallen)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether VRAM and pinned memory exist here, real or simulated."""
+        shown = self.shown
+        if shown is not None:
+            return shown.device != "cpu"
+        return self.wishes.simulated_gpu is not None or (self.facts is not None and self.facts.cuda_gpu is not None)

@@ -1,0 +1,278 @@
+"""The Split page as a value: one pure function from everything it depends on."""
+
+from app.core.session import EngineStage
+from app.ui.split_bars import bars
+from app.ui.split_inputs import SplitInputs
+from app.ui.split_strip import strip
+from app.ui.split_view import (
+    MainButton,
+    Marker,
+    PillView,
+    PinnedView,
+    QuickMark,
+    SliderView,
+    SplitView,
+    StripView,
+    Tile,
+)
+from app.ui.wording import exact_gib, gib_of, layers, tokens
+from engine.contract.estimate import bank_bytes, kv_cache_bytes
+from engine.contract.plan import MemoryPlan, Pool, Tier
+from engine.contract.units import gib
+
+NO_GPU = "No NVIDIA GPU with CUDA: the model runs on the CPU"
+_QUICK_TOKENS = (8_192, 32_768, 65_536, 131_072)
+
+
+def present(inputs: SplitInputs) -> SplitView:
+    """Everything on the page. The plan on screen is the plan that is sent."""
+    cells = strip(inputs)
+    return SplitView(
+        subtitle=_subtitle(inputs),
+        labels=_labels(inputs),
+        pill=pill(inputs),
+        button=_button(inputs),
+        tiles=_tiles(inputs, cells),
+        slider=_slider(inputs, cells),
+        quick_marks=_quick_marks(inputs),
+        strip=cells,
+        pinned=_pinned(inputs),
+        memory_note=_memory_note(inputs),
+        bars=bars(inputs),
+    )
+
+
+def _subtitle(inputs: SplitInputs) -> str:
+    shape = inputs.shape
+    if shape is None:
+        return "" if inputs.problem is not None or inputs.model_name is None else "Reading the model folder"
+    if inputs.facts is None:
+        return "Reading this machine"
+    bank, count = bank_bytes(shape.experts, shape.expert_format), len(shape.moe_layers)
+    said = f"{count} expert layers of {exact_gib(bank)} · {gib(count * bank)} in total"
+    return said if inputs.on_gpu else f"{said} · {NO_GPU}"
+
+
+def _labels(inputs: SplitInputs) -> tuple[str, ...]:
+    said = []
+    if inputs.wishes.simulated_gpu is not None or (inputs.shown is not None and inputs.shown.simulated is not None):
+        said.append("Simulated GPU")
+    if inputs.facts is not None and inputs.facts.recorded:
+        said.append(f"Recorded machine: {inputs.facts.label}")
+    return tuple(said)
+
+
+def share_loaded(inputs: SplitInputs) -> float:
+    """0..1 of all weights."""
+    loading = inputs.loading
+    return 0.0 if loading is None or not loading.bytes_total else loading.bytes_done / loading.bytes_total
+
+
+def pill(inputs: SplitInputs) -> PillView:
+    """Shape and word of the engine's state."""
+    match inputs.session.stage:
+        case EngineStage.STARTING:
+            return PillView("Starting", "accent", "arc")
+        case EngineStage.LOADING:
+            share = share_loaded(inputs)
+            return PillView(f"Loading {share:.0%}".replace("%", " %"), "accent", "arc", share)
+        case EngineStage.CHECKING:
+            return PillView("Checking", "accent", "arc", 0.9)
+        case EngineStage.READY if inputs.changed:
+            return PillView("Ready, split changed", "warn", "triangle")
+        case EngineStage.READY if inputs.session.request is not None:
+            return PillView("Answering", "ok", "dot")
+        case EngineStage.READY:
+            return PillView("Ready", "ok", "dot")
+        case EngineStage.STOPPING:
+            return PillView("Stopping", "text2", "arc", 0.5)
+        case EngineStage.FAILED:
+            return PillView("Stopped by an error", "error", "cross")
+        case EngineStage.STOPPED:
+            pass
+    if inputs.model_name is None:
+        return PillView("No model")
+    if inputs.shape is None and inputs.problem is not None:
+        return PillView("Model not readable", "warn", "triangle")
+    return PillView("Stopped")
+
+
+def _button(inputs: SplitInputs) -> MainButton:
+    match inputs.session.stage:
+        case EngineStage.STARTING | EngineStage.LOADING | EngineStage.CHECKING:
+            return MainButton("Cancel", "stop", hint="Stop loading and free the memory (Shift+F5)")
+        case EngineStage.READY:
+            return MainButton("Stop engine", "stop", hint="Stop the engine and free its memory (Shift+F5)")
+        case EngineStage.STOPPING:
+            return MainButton("Stopping", "none", enabled=False)
+        case EngineStage.STOPPED | EngineStage.FAILED:
+            pass
+    if inputs.plan is not None:
+        return MainButton("Start engine", "start", hint="Start the engine with this split (F5)")
+    why = "Choose a model first" if inputs.model_name is None else "Reading the model and the machine"
+    return MainButton("Start engine", "start", enabled=False, hint=inputs.problem.sentence if inputs.problem else why)
+
+
+def _tiles(inputs: SplitInputs, cells: StripView) -> tuple[Tile, ...]:
+    plan = inputs.shown
+    if plan is None:
+        return ()
+    context = Tile("Context (KV cache)", tokens(plan.context_tokens), f"{gib(_kv_bytes(plan))} KV cache")
+    if plan.device == "cpu":
+        return context, _cpu_layers_tile(cells), _ram_tile(plan)
+    return context, _vram_tile(plan, cells), _pinned_tile(inputs, plan, cells), _locked_tile(inputs, plan, cells)
+
+
+def _kv_bytes(plan: MemoryPlan) -> int:
+    told = [line.bytes for line in plan.ledger if line.what == "KV cache" and line.pool in (Pool.VRAM, Pool.RAM)]
+    return told[0] if told else kv_cache_bytes(plan.model, plan.context_tokens)
+
+
+def _changed(plan: MemoryPlan, cells: StripView, tier: Tier) -> str:
+    """ "asked for 50", or nothing if that many settled."""
+    asked = plan.layers_in(tier)
+    return f"asked for {asked} · " if cells.count(tier) != asked else ""
+
+
+def _vram_tile(plan: MemoryPlan, cells: StripView) -> Tile:
+    count, differs = cells.count(Tier.VRAM), _changed(plan, cells, Tier.VRAM)
+    detail = gib(cells.tier_bytes(Tier.VRAM)) if count else "every expert layer is in RAM"
+    return Tile("Layers in VRAM", f"{count}", differs + detail, "warn" if differs else "muted")
+
+
+def _pinned_tile(inputs: SplitInputs, plan: MemoryPlan, cells: StripView) -> Tile:
+    count, differs = cells.count(Tier.PINNED), _changed(plan, cells, Tier.PINNED)
+    size = cells.tier_bytes(Tier.PINNED)
+    quota = inputs.quota
+    if differs:
+        detail = f"{differs}{gib(size)}"
+    elif quota is None:
+        detail = gib(size)
+    elif quota.assumed:
+        detail = f"{gib(size)} of about {gib(quota.bytes)} (assumed)"
+    else:
+        detail = f"{gib_of(size, quota.bytes)} quota"
+    return Tile("Pinned layers", f"{count}", detail, "warn" if differs else "muted")
+
+
+def _locked_tile(inputs: SplitInputs, plan: MemoryPlan, cells: StripView) -> Tile:
+    count, pageable = cells.count(Tier.LOCKED), cells.count(Tier.PAGEABLE)
+    size = gib(cells.tier_bytes(Tier.LOCKED))
+    if pageable:
+        allowed = inputs.plan is not None or inputs.session.running
+        verb = "is" if pageable == 1 else "are"
+        does = "does" if pageable == 1 else "do"
+        detail = f"{layers(pageable)} {verb} pageable" if allowed else f"{layers(pageable)} {does} not fit in RAM"
+        return Tile("Locked layers", f"{count} + {pageable}", detail, "warn" if allowed else "error")
+    if differs := _changed(plan, cells, Tier.LOCKED):
+        return Tile("Locked layers", f"{count}", f"{differs}{size} on the CPU", "warn")
+    return Tile("Locked layers", f"{count}", f"{size}, computed on the CPU" if count else "no layer runs on the CPU")
+
+
+def _cpu_layers_tile(cells: StripView) -> Tile:
+    size = sum(cell.bytes for cell in cells.cells)
+    pageable = cells.count(Tier.PAGEABLE)
+    detail = f"{gib(size)}, computed on the CPU"
+    if pageable:
+        return Tile("Layers in RAM", f"{len(cells.cells)}", f"{detail}; {pageable} may be moved to disk", "warn")
+    return Tile("Layers in RAM", f"{len(cells.cells)}", detail)
+
+
+def _ram_tile(plan: MemoryPlan) -> Tile:
+    budget = plan.budgets.get(Pool.RAM)
+    detail = "" if budget is None else f"of {gib(budget)} that can be used"
+    return Tile("RAM for this split", gib(plan.pool_bytes(Pool.RAM) + plan.pool_bytes(Pool.PAGEABLE)), detail)
+
+
+def _slider(inputs: SplitInputs, cells: StripView) -> SliderView:
+    stops, plan = inputs.stops, inputs.shown
+    if not stops.contexts or plan is None:
+        return SliderView()
+    position, unmet = _position(inputs, plan)
+    bank_count = len(plan.model.moe_layers)
+    described = [f"{tokens(plan.context_tokens)} of context"]
+    if inputs.on_gpu:
+        words = {Tier.VRAM: "in VRAM", Tier.PINNED: "pinned", Tier.LOCKED: "locked", Tier.PAGEABLE: "pageable"}
+        described += [f"{cells.count(tier)} {word}" for tier, word in words.items() if cells.count(tier)]
+    else:
+        described.append(f"{layers(bank_count)} in RAM")
+    return SliderView(
+        stops=len(stops.contexts),
+        position=position,
+        markers=_markers(inputs, plan),
+        assumed=inputs.quota is not None and inputs.quota.assumed,
+        unmet=unmet,
+        enabled=not inputs.session.running and len(stops.contexts) > 1,
+        described=", ".join(described),
+        captions=("More layers in VRAM", "More context") if inputs.on_gpu else ("Less context", "More context"),
+    )
+
+
+def _position(inputs: SplitInputs, plan: MemoryPlan) -> tuple[int, bool]:
+    """The smallest stop with at least the context that is shown, or the last one and True if none has it."""
+    wanted = plan.context_tokens
+    if not inputs.session.running and inputs.wishes.context_tokens is not None:
+        wanted = inputs.wishes.context_tokens
+    for index, context in enumerate(inputs.stops.contexts):
+        if context >= wanted:
+            return index, inputs.plan is None and not inputs.session.running
+    return len(inputs.stops.contexts) - 1, True
+
+
+def _markers(inputs: SplitInputs, plan: MemoryPlan) -> tuple[Marker, ...]:
+    made = []
+    bank = bank_bytes(plan.model.experts, plan.model.expert_format)
+    if inputs.stops.pin_full is not None and inputs.quota is not None and inputs.on_gpu:
+        count = inputs.quota.bytes // bank
+        words = (
+            f"Pin quota full at {layers(count)}"
+            if inputs.stops.pin_full
+            else f"Pin quota full: {layers(count)} at most"
+        )
+        made.append(Marker(inputs.stops.pin_full, "pin", words))
+    if inputs.stops.ram_full is not None:
+        made.append(Marker(inputs.stops.ram_full, "ram", f"RAM full{_ram_layers(inputs, plan, bank)}"))
+    return tuple(sorted(made, key=lambda marker: marker.stop))
+
+
+def _ram_layers(inputs: SplitInputs, plan: MemoryPlan, bank: int) -> str:
+    budget = plan.budgets.get(Pool.RAM)
+    if budget is None or not inputs.on_gpu:
+        return ""
+    fixed = plan.pool_bytes(Pool.RAM) - sum(plan.layers_in(tier) * bank for tier in (Tier.PINNED, Tier.LOCKED))
+    return f" at {layers(max(0, (budget - fixed) // bank))}"
+
+
+def _quick_marks(inputs: SplitInputs) -> tuple[QuickMark, ...]:
+    if inputs.session.running or len(inputs.stops.contexts) < 2 or inputs.shape is None:
+        return ()
+    most = min(inputs.shape.max_context_tokens, inputs.stops.contexts[-1])
+    marks = [QuickMark(f"{count // 1024}k", count) for count in _QUICK_TOKENS if count <= most]
+    return (*marks, QuickMark("Largest that fits", None))
+
+
+def _pinned(inputs: SplitInputs) -> PinnedView:
+    plan = inputs.shown
+    if plan is None or not inputs.on_gpu:
+        return PinnedView()
+    bank = bank_bytes(plan.model.experts, plan.model.expert_format)
+    outside = len(plan.tiers) - plan.layers_in(Tier.VRAM)
+    pinned = plan.layers_in(Tier.PINNED)
+    most = outside if inputs.quota is None else min(outside, inputs.quota.bytes // bank)
+    return PinnedView(
+        visible=True,
+        value=pinned,
+        most=max(most, pinned),
+        outside_vram=outside,
+        fill=inputs.wishes.pinned_layers is None,
+        enabled=not inputs.session.running,
+    )
+
+
+def _memory_note(inputs: SplitInputs) -> str:
+    residency = inputs.session.residency
+    if inputs.ready and residency is not None:
+        at = f" at {inputs.ready_at}" if inputs.ready_at else ""
+        return f"Reported by the engine{at}. Self-test: {residency.self_test.rstrip('.')}."
+    source = "the model's tensor sizes" if inputs.shape is None or inputs.shape.source == "headers" else "config.json"
+    return f"Estimate from {source}. The engine reports the real numbers after loading."

@@ -1,0 +1,106 @@
+"""The layer strip as a value: which cell has which tier, and how much of it is loaded."""
+
+from app.core.session import EngineStage
+from app.ui.split_inputs import SplitInputs
+from app.ui.split_view import Cell, StripView
+from app.ui.wording import duration, gib_of, rate, rough_duration
+from engine.contract.estimate import bank_bytes
+from engine.contract.events import Loading
+from engine.contract.plan import MemoryPlan, Tier
+
+_CPU_TIERS = (Tier.LOCKED, Tier.PAGEABLE)
+_SHOW_TIME_AFTER_S = 1.0  # before that a rate says nothing
+
+
+def strip(inputs: SplitInputs) -> StripView:
+    """Cells and note for the state the engine is in."""
+    plan = inputs.shown
+    if plan is None:
+        return StripView()
+    return StripView(
+        cells=_cells(inputs, plan),
+        tiers=tuple(Tier) if inputs.on_gpu else _CPU_TIERS,
+        two_rows=inputs.changed,
+        note=_note(inputs),
+    )
+
+
+def _cells(inputs: SplitInputs, plan: MemoryPlan) -> tuple[Cell, ...]:
+    bank = bank_bytes(plan.model.experts, plan.model.expert_format)
+    reported = {layer.layer: layer for layer in inputs.session.residency.layers} if inputs.session.residency else {}
+    fills = _fills(inputs, plan, bank)
+    cells = []
+    for place, (layer, asked) in enumerate(zip(plan.model.moe_layers, plan.tiers, strict=True)):
+        tier, cause = asked, None
+        if inputs.session.running:
+            told = reported.get(layer) or inputs.session.settled.get(layer)
+            if told is not None:
+                tier, cause = told.settled, told.cause
+        cells.append(
+            Cell(
+                layer=layer,
+                tier=tier,
+                asked=asked,
+                bytes=bank,
+                fill=fills[place],
+                forced=layer in inputs.wishes.forced,
+                cause=cause,
+            )
+        )
+    return tuple(cells)
+
+
+def _fills(inputs: SplitInputs, plan: MemoryPlan, bank: int) -> list[float]:
+    layers = plan.model.moe_layers
+    stage = inputs.session.stage
+    if stage is EngineStage.STARTING:
+        return [0.0] * len(layers)
+    if stage is not EngineStage.LOADING or inputs.loading is None:
+        return [1.0] * len(layers)
+    done = inputs.loading.layers_done
+    dense = inputs.loading.bytes_total - len(layers) * bank
+    partly = (inputs.loading.bytes_done - max(0, dense) - done * bank) / bank if bank else 0.0
+    partly = min(max(partly, 0.0), 1.0) if inputs.loading.stage == "experts" else 0.0
+    return [1.0 if place < done else partly if place == done else 0.0 for place in range(len(layers))]
+
+
+def _note(inputs: SplitInputs) -> str:
+    match inputs.session.stage:
+        case EngineStage.STARTING:
+            return "Starting the engine"
+        case EngineStage.LOADING | EngineStage.CHECKING if inputs.loading is not None:
+            return loading_note(inputs.loading)
+        case EngineStage.READY if inputs.changed:
+            return "Top row: asked for. Bottom row: what the engine settled at."
+        case EngineStage.READY:
+            return f"Granted as asked.{_took(inputs.loading)}"
+    return ""
+
+
+def loading_note(loading: Loading) -> str:
+    """ "Reading layer 35 of 62 · 2.5 GiB/s · 67.4 of 117.8 GiB · about 20 s left"."""
+    match loading.stage:
+        case "starting":
+            return "Starting the engine"
+        case "checking":
+            return "Comparing one layer between tiers"
+        case "cache":
+            return "Creating the KV cache"
+        case "dense":
+            what = "Reading the weights that every token uses"
+        case "experts":
+            what = f"Reading layer {min(loading.layers_done + 1, loading.layers_total)} of {loading.layers_total}"
+    parts = [what]
+    per_s = loading.bytes_done / loading.elapsed_s if loading.elapsed_s >= _SHOW_TIME_AFTER_S else 0.0
+    if per_s:
+        parts.append(rate(per_s))
+    parts.append(gib_of(loading.bytes_done, loading.bytes_total))
+    if per_s:
+        parts.append(f"about {rough_duration((loading.bytes_total - loading.bytes_done) / per_s)} left")
+    return " · ".join(parts)
+
+
+def _took(loading: Loading | None) -> str:
+    if loading is None or loading.elapsed_s <= 0:
+        return ""
+    return f" Loaded in {duration(loading.elapsed_s)} at {rate(loading.bytes_done / loading.elapsed_s)}."

@@ -1,0 +1,96 @@
+"""One notice above the cards: what happened, the numbers, and the cure as a button."""
+
+from PySide6.QtCore import QPointF, QRectF, Qt, Signal
+from PySide6.QtGui import QGuiApplication, QPainter, QPaintEvent, QPen
+from PySide6.QtWidgets import QHBoxLayout, QPlainTextEdit, QVBoxLayout, QWidget
+from typing_extensions import override
+
+from app.ui import icons
+from app.ui.notices import DISMISS, Notice
+from app.ui.theme import Theme, Weight, color, mono_font
+from app.ui.widgets.action_button import ActionButton
+from app.ui.widgets.icon_button import IconButton
+from app.ui.widgets.label import Label
+
+_ICONS = {"error": "error", "warn": "warn", "info": "info", "ok": "tick"}
+
+
+class Banner(QWidget):
+    """Shows a `Notice`.
+
+    Signals:
+        acted: a button was pressed (its id; `DISMISS` for the cross).
+    """
+
+    acted = Signal(str)
+
+    def __init__(self, theme: Theme, notice: Notice, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._theme = theme
+        self.notice = notice
+        self.setAccessibleName(notice.title)
+        self.setAccessibleDescription(notice.text)
+        outer = QVBoxLayout(self)
+        outer.setContentsMargins(46, 9, 10, 9)
+        outer.setSpacing(8)
+        row = QHBoxLayout()
+        row.setSpacing(8)
+        words = QVBoxLayout()
+        words.setSpacing(1)
+        title = Label(notice.title, 13, Weight.DemiBold, wrap=True)
+        text = Label(notice.text, 12, role="muted", wrap=True)
+        for label in (title, text):
+            label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+            if label.text():
+                words.addWidget(label)
+        row.addLayout(words, 1)
+        row.addSpacing(4)
+        for action in notice.actions:
+            button = ActionButton(theme, action.label, kind=action.kind)
+            button.clicked.connect(lambda _=False, wanted=action.id: self.acted.emit(wanted))
+            row.addWidget(button, 0, Qt.AlignmentFlag.AlignVCenter)
+        outer.addLayout(row)
+        if notice.details:
+            row.addWidget(self._build_details(outer), 0, Qt.AlignmentFlag.AlignVCenter)
+        if notice.dismissable:
+            cross = IconButton(theme, "close", "Dismiss")
+            cross.clicked.connect(lambda: self.acted.emit(DISMISS))
+            row.addWidget(cross, 0, Qt.AlignmentFlag.AlignVCenter)
+
+    def _build_details(self, outer: QVBoxLayout) -> ActionButton:
+        details = QPlainTextEdit(self.notice.details)
+        details.setObjectName("Details")
+        details.setReadOnly(True)
+        details.setFont(mono_font(12))
+        details.setAccessibleName("Details")
+        details.setFixedHeight(min(160, 22 + 17 * (self.notice.details.count("\n") + 1)))
+        copy = ActionButton(self._theme, "Copy", icon="copy", kind="ghost")
+        copy.clicked.connect(lambda: QGuiApplication.clipboard().setText(self.notice.details))
+        box = QWidget()
+        row = QHBoxLayout(box)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.addWidget(details, 1)
+        row.addWidget(copy, 0, Qt.AlignmentFlag.AlignTop)
+        box.hide()
+        outer.addWidget(box)
+        toggle = ActionButton(self._theme, "Details", kind="ghost")
+        toggle.clicked.connect(lambda: box.setVisible(box.isHidden()))
+        return toggle
+
+    @override
+    def paintEvent(self, event: QPaintEvent) -> None:
+        t = self._theme.tokens
+        soft, edge = {
+            "error": (t.error_soft, t.error),
+            "warn": (t.warn_soft, t.warn),
+            "info": (t.info_soft, t.accent),
+            "ok": (t.inset, t.ok),
+        }[self.notice.severity]
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setPen(QPen(color(edge), 1))
+        painter.setBrush(color(soft))
+        painter.drawRoundedRect(QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5), 8, 8)
+        picture = icons.pixmap(_ICONS[self.notice.severity], edge, 20, self.devicePixelRatioF())
+        painter.drawPixmap(QPointF(15, 10), picture)
+        painter.end()

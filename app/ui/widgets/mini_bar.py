@@ -1,0 +1,59 @@
+"""One line at the foot of the rail: a name, used of total, and a thin bar."""
+
+from PySide6.QtCore import QRectF, Qt
+from PySide6.QtGui import QPainter, QPaintEvent
+from PySide6.QtWidgets import QWidget
+from typing_extensions import override
+
+from app.ui.theme import Theme, color, ui_font
+from app.ui.widgets.tier_paint import rounded
+from app.ui.wording import gib_of
+from engine.contract.plan import Tier
+
+
+class MiniBar(QWidget):
+    """`tier` gives the colour; None is neutral. Hidden while the total is unknown."""
+
+    def __init__(self, theme: Theme, title: str, tier: Tier | None, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._theme = theme
+        self._title = title
+        self._tier = tier
+        self._used_bytes = 0
+        self._total_bytes = 0
+        self.setFixedHeight(40)
+        self.hide()
+
+    def show_use(self, used_bytes: int | None, total_bytes: int | None) -> None:
+        known = used_bytes is not None and bool(total_bytes)
+        self.setVisible(known)
+        if used_bytes is None or not total_bytes or (used_bytes, total_bytes) == (self._used_bytes, self._total_bytes):
+            return
+        self._used_bytes, self._total_bytes = used_bytes, total_bytes
+        said = f"{self._title}: {gib_of(used_bytes, total_bytes)}"
+        self.setAccessibleName(said)
+        self.setToolTip(said)
+        self.update()
+
+    @override
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        t = self._theme.tokens
+        narrow = self.width() < 100
+        pad = 4.0 if narrow else 16.0
+        row = QRectF(pad, 2, self.width() - 2 * pad, 16)
+        painter.setFont(ui_font(11))
+        painter.setPen(color(t.text2))
+        middle = Qt.AlignmentFlag.AlignVCenter
+        painter.drawText(row, middle | (Qt.AlignmentFlag.AlignHCenter if narrow else middle), self._title)
+        if not narrow:
+            said = gib_of(self._used_bytes, self._total_bytes)
+            painter.drawText(
+                row, middle | Qt.AlignmentFlag.AlignRight, said.removesuffix(" GiB").replace(" of ", " / ")
+            )
+        bar = QRectF(pad, 22, row.width(), 4)
+        painter.fillPath(rounded(bar, 2), color(t.free))
+        bar.setWidth(max(4.0, bar.width() * min(1.0, self._used_bytes / max(1, self._total_bytes))))
+        painter.fillPath(rounded(bar, 2), color(t.text3 if self._tier is None else t.tier(self._tier)))
+        painter.end()

@@ -1,0 +1,276 @@
+"""Splits of well-known machines, placed by hand: what the Split page shows in each state, without planner or engine."""
+
+from dataclasses import replace
+
+from app.core.session import ActiveRequest, EngineStage, SessionState
+from app.planning.wishes import Wishes
+from app.ui.split_inputs import LeftOver, QuotaFacts, SplitInputs, Stops
+from engine.contract.errors import NotEnoughRamError, Problem
+from engine.contract.estimate import Costs, Split, bank_bytes, kv_cache_bytes, ledger
+from engine.contract.events import LayerSettled, Loading
+from engine.contract.facts import GpuFacts, HardwareFacts, Reading, Source
+from engine.contract.formats import WeightFormat
+from engine.contract.plan import MemoryPlan, Pool, SimulatedGpu, Tier
+from engine.contract.residency import LayerResidency, ResidencyReport
+from engine.contract.shape import ExpertShape, KvShape, LayerShape, ModelShape
+from engine.contract.units import GIB, MIB
+
+MINIMAX = ModelShape(
+    name="MiniMax-M2.5-NVFP4",
+    family="minimax_m2",
+    hidden_size=3072,
+    vocab_size=200064,
+    max_context_tokens=196608,
+    layers=tuple(
+        LayerShape(index=i, kv=KvShape(n_kv_heads=8, key_dim=128, value_dim=128), moe=True) for i in range(62)
+    ),
+    experts=ExpertShape(n_experts=256, top_k=8, width=3072, inner=1536),
+    expert_format=WeightFormat.NVFP4,
+    dense_format=WeightFormat.BF16,
+    dense_bytes=int(5.4 * GIB),
+    source="headers",
+)
+DEMO = ModelShape(
+    name="splitpin-demo-8x135m",
+    family="mixtral",
+    hidden_size=576,
+    vocab_size=49152,
+    max_context_tokens=8192,
+    layers=tuple(LayerShape(index=i, kv=KvShape(n_kv_heads=3, key_dim=64, value_dim=64), moe=True) for i in range(30)),
+    experts=ExpertShape(n_experts=8, top_k=2, width=576, inner=1536),
+    expert_format=WeightFormat.BF16,
+    dense_format=WeightFormat.BF16,
+    dense_bytes=110 * MIB,
+    source="headers",
+)
+BIG = HardwareFacts(
+    label="192 GB desktop with an RTX 5090",
+    os="windows",
+    cpu="AMD Ryzen 9 9950X",
+    ram_total=Reading(value=int(191.7 * GIB), source=Source.READ),
+    ram_available=Reading(value=int(177.1 * GIB), source=Source.READ),
+    gpus=(
+        GpuFacts(
+            name="NVIDIA GeForce RTX 5090",
+            vendor="nvidia",
+            cuda=True,
+            vram_total=Reading(value=int(31.8 * GIB), source=Source.READ),
+            vram_used=Reading(value=int(0.9 * GIB), source=Source.READ),
+        ),
+    ),
+)
+NO_GPU = HardwareFacts(
+    label="office PC",
+    os="linux",
+    cpu="Intel Core i7-12700",
+    ram_total=Reading(value=int(31.1 * GIB), source=Source.READ),
+    ram_available=Reading(value=int(25.4 * GIB), source=Source.READ),
+    gpus=(GpuFacts(name="Intel UHD Graphics 770", vendor="intel"),),
+)
+COSTS = Costs(context_bytes=int(0.5 * GIB), host_runtime_bytes=int(0.6 * GIB))
+QUOTA = QuotaFacts(int(95.6 * GIB), Source.MEASURED, "today 14:02")
+CONTEXTS = tuple(9_472 + 8_192 * step for step in range(12))
+
+
+def plan_of(
+    shape: ModelShape,
+    vram: int,
+    pinned: int,
+    pageable: int = 0,
+    *,
+    context: int,
+    ram_budget: int | None = int(173 * GIB),
+    vram_budget: int | None = int(30 * GIB),
+    simulated: SimulatedGpu | None = None,
+    on_gpu: bool = True,
+) -> MemoryPlan:
+    """A plan with its tiers in blocks: vram, pinned, locked, pageable."""
+    locked = len(shape.moe_layers) - vram - pinned - pageable
+    tiers = (Tier.VRAM,) * vram + (Tier.PINNED,) * pinned + (Tier.LOCKED,) * locked + (Tier.PAGEABLE,) * pageable
+    slots = 64 if pinned else 0
+    split = Split(context_tokens=context, prefill_chunk=512, expert_slots=slots, tiers=tiers, on_gpu=on_gpu)
+    return MemoryPlan(
+        model_dir="/models/sample",
+        model=shape,
+        device="cpu" if not on_gpu else "simulated" if simulated else "cuda",
+        simulated=simulated,
+        context_tokens=context,
+        prefill_chunk=512,
+        expert_slots=slots,
+        tiers=tiers,
+        ledger=ledger(shape, split, COSTS if on_gpu else Costs(host_runtime_bytes=COSTS.host_runtime_bytes)),
+        budgets={Pool.VRAM: vram_budget, Pool.RAM: ram_budget},
+    )
+
+
+def stopped() -> SplitInputs:
+    """The reference state: 8 layers in VRAM, 50 pinned, 4 locked."""
+    return SplitInputs(
+        model_name=MINIMAX.name,
+        shape=MINIMAX,
+        facts=BIG,
+        plan=plan_of(MINIMAX, 8, 50, context=34_048),
+        stops=Stops(CONTEXTS, pin_full=0),
+        quota=QUOTA,
+    )
+
+
+def loading(layers_done: int = 35) -> SplitInputs:
+    """Layer 36 of 62 is half read."""
+    base = stopped()
+    assert base.plan is not None
+    bank = bank_bytes(MINIMAX.experts, MINIMAX.expert_format)
+    done = MINIMAX.dense_bytes + layers_done * bank + bank // 2
+    progress = Loading(
+        stage="experts",
+        layers_done=layers_done,
+        layers_total=62,
+        bytes_done=done,
+        bytes_total=MINIMAX.dense_bytes + 62 * bank,
+        elapsed_s=done / (2.5 * GIB),
+    )
+    settled = {
+        layer: LayerSettled(layer=layer, asked=tier, settled=tier)
+        for layer, tier in zip(range(layers_done), base.plan.tiers, strict=False)
+    }
+    session = SessionState(stage=EngineStage.LOADING, plan=base.plan, loading=progress, settled=settled)
+    return replace(base, session=session, loading=progress)
+
+
+def _residency(plan: MemoryPlan, fallen: range) -> ResidencyReport:
+    bank = bank_bytes(plan.model.experts, plan.model.expert_format)
+    layers = tuple(
+        LayerResidency(
+            layer=layer,
+            asked=asked,
+            settled=Tier.LOCKED if layer in fallen else asked,
+            bytes=bank,
+            cause="the driver refused to pin more than 89.3 GiB" if layer in fallen else None,
+        )
+        for layer, asked in zip(plan.model.moe_layers, plan.tiers, strict=True)
+    )
+    tiers = tuple(layer.settled for layer in layers)
+    split = Split(
+        context_tokens=plan.context_tokens,
+        prefill_chunk=plan.prefill_chunk,
+        expert_slots=plan.expert_slots,
+        tiers=tiers,
+        on_gpu=plan.device != "cpu",
+    )
+    return ResidencyReport(
+        device="NVIDIA GeForce RTX 5090",
+        simulated=False,
+        layers=layers,
+        ledger_asked=plan.ledger,
+        ledger_settled=ledger(plan.model, split, COSTS),
+        self_test="layer 8 agrees between GPU and CPU",
+    )
+
+
+def ready(fallen: range = range(0)) -> SplitInputs:
+    """Loaded; `fallen` layers were refused and are locked instead."""
+    base = loading(61)
+    assert base.plan is not None
+    session = SessionState(
+        stage=EngineStage.READY,
+        plan=base.plan,
+        host="127.0.0.1",
+        port=1919,
+        residency=_residency(base.plan, fallen),
+    )
+    return replace(base, session=session, ready_at="14:06")
+
+
+def settled() -> SplitInputs:
+    """Ready, but layers 55 to 57 fell from pinned to locked."""
+    return ready(range(55, 58))
+
+
+def answering() -> SplitInputs:
+    base = ready()
+    return replace(base, session=replace(base.session, request=ActiveRequest("r1", 1200)))
+
+
+def over() -> SplitInputs:
+    """Two layers do not fit in RAM: there is no plan, only what it would look like."""
+    problem = NotEnoughRamError(
+        needed_bytes=int(177 * GIB), available_bytes=int(173.2 * GIB), fix="Choose a shorter context."
+    ).problem
+    return replace(
+        stopped(),
+        plan=None,
+        drawn=plan_of(MINIMAX, 0, 50, 2, context=99_584, ram_budget=None),
+        problem=problem,
+        stops=Stops(CONTEXTS, pin_full=4, ram_full=10),
+        wishes=Wishes(context_tokens=99_584),
+    )
+
+
+def unknown_quota() -> SplitInputs:
+    return replace(
+        stopped(),
+        plan=plan_of(MINIMAX, 7, 40, context=42_240),
+        quota=QuotaFacts(int(76.7 * GIB), Source.ASSUMED, "40 % of RAM"),
+    )
+
+
+def orphan() -> SplitInputs:
+    """A left-over process holds 14.2 GiB of VRAM and 28.9 GiB of RAM."""
+    gpu = BIG.gpus[0].model_copy(update={"vram_used": Reading(value=int(15.1 * GIB), source=Source.READ)})
+    facts = BIG.model_copy(update={"gpus": (gpu,), "ram_available": Reading(value=int(147 * GIB), source=Source.READ)})
+    return replace(
+        stopped(),
+        facts=facts,
+        plan=plan_of(MINIMAX, 3, 34, context=13_824, vram_budget=int(16 * GIB), ram_budget=int(143 * GIB)),
+        stops=Stops(CONTEXTS[:4], pin_full=0),
+        left_over=LeftOver(int(14.2 * GIB), int(28.9 * GIB)),
+    )
+
+
+def crashed() -> SplitInputs:
+    base = stopped()
+    problem = Problem(
+        kind="engine_stopped",
+        sentence="The engine ended without a message 14 s after loading: exit code 0xC0000005, access violation.",
+        fix="Start again; if it happens again, open the log.",
+        numbers={"exit_code": "0xC0000005", "elapsed_s": 14},
+    )
+    return replace(base, session=SessionState(stage=EngineStage.FAILED, plan=base.plan, problem=problem))
+
+
+def no_gpu() -> SplitInputs:
+    """Everything is locked and the CPU computes it."""
+    return SplitInputs(
+        model_name="demo model",
+        shape=DEMO,
+        facts=NO_GPU,
+        plan=plan_of(DEMO, 0, 0, context=8_192, on_gpu=False, ram_budget=int(22.9 * GIB), vram_budget=None),
+        stops=Stops((1024, 2048, 4096, 8192)),
+    )
+
+
+def simulated() -> SplitInputs:
+    """The demo model on a simulated GPU."""
+    limits = SimulatedGpu(vram_bytes=800 * MIB, pin_bytes=300 * MIB)
+    return SplitInputs(
+        model_name="demo model",
+        shape=DEMO,
+        facts=NO_GPU,
+        wishes=Wishes(simulated_gpu=limits),
+        plan=plan_of(DEMO, 6, 7, context=4096, simulated=limits, ram_budget=int(22.9 * GIB), vram_budget=800 * MIB),
+        stops=Stops((1024, 2048, 4096, 8192), pin_full=1),
+        quota=QuotaFacts(300 * MIB, Source.SIMULATED),
+    )
+
+
+def unreadable() -> SplitInputs:
+    problem = Problem(
+        kind="model_file",
+        sentence="model-00014-of-00027.safetensors is 3.1 GiB; its header names 4.9 GiB.",
+        fix="Copy this file again.",
+    )
+    return SplitInputs(model_name="MiniMax-M2.5-NVFP4", facts=BIG, problem=problem)
+
+
+def kv_gib(plan: MemoryPlan) -> float:
+    return kv_cache_bytes(plan.model, plan.context_tokens) / GIB
