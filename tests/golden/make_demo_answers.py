@@ -9,12 +9,14 @@ token leads clearly at every step: a small difference in rounding must not chang
 
 import argparse
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from assets.demo_model.source import GGUF_SHA256, file_sha256
+from tests.support.stock import greedy_answers
 
 ANSWERS_FILE = Path(__file__).with_name("demo_answers.json")
 MAX_NEW_TOKENS = 40
@@ -35,17 +37,7 @@ def main() -> None:
         raise SystemExit(f"{gguf} is not the source of the demo model.")
     tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
     model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.bfloat16)
-    answers = []
-    for prompt in PROMPTS:
-        encoded = tokenizer.apply_chat_template(
-            [{"role": "user", "content": prompt}], add_generation_prompt=True, return_tensors="pt", return_dict=True
-        )
-        with torch.inference_mode():
-            output = model.generate(**encoded, max_new_tokens=MAX_NEW_TOKENS, do_sample=False)[0].tolist()
-        prompt_ids = encoded["input_ids"][0].tolist()
-        answer_ids = output[len(prompt_ids) :]
-        text = tokenizer.decode(answer_ids, skip_special_tokens=True)
-        answers.append({"prompt": prompt, "prompt_ids": prompt_ids, "answer_ids": answer_ids, "answer": text})
+    answers = [asdict(answer) for answer in greedy_answers(tokenizer, model, PROMPTS, MAX_NEW_TOKENS)]
     document = {
         "made_with": "dense original, transformers' GGUF loader, bfloat16, greedy",
         "max_new_tokens": MAX_NEW_TOKENS,
