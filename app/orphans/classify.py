@@ -65,9 +65,14 @@ def classify(table: ProcessTable) -> Verdicts:
         root = _root(row, table, family)
         if root is not None:
             groups.setdefault(root.group, []).append(root)
-    trees = [(roots, _tree(roots, table, family)) for roots in groups.values()]
-    orphans = sorted((_orphan(roots, rows, table.now) for roots, rows in trees), key=_weight)
-    offered = {pid for orphan in orphans for pid in orphan.pids}
+    orphans: list[Orphan] = []
+    offered: set[int] = set()
+    for roots in groups.values():
+        tree = [row for row in _tree(roots, table, family) if row.pid not in offered]
+        if tree:
+            orphans.append(_orphan(roots, tree, table.now))
+            offered |= {row.pid for row in tree}
+    orphans.sort(key=_weight)
     others = (_other(row, table, family) for row in family.rows.values() if row.pid not in offered)
     return Verdicts(
         orphans=tuple(orphans),

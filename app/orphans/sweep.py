@@ -176,7 +176,7 @@ def _sentence(
     """The report in words; the first case that fits."""
     if kept:
         pid, why = next(iter(kept.items()))
-        rest = "Sign out or restart the computer." if "driver" in why else "Nothing else was touched."
+        rest = f"{len(ended)} of its processes ended." if ended else "Nothing was ended."
         return f"PID {pid} was not ended: {why}. {rest}"
     if not ended:
         return "The process was gone already."

@@ -27,7 +27,7 @@ from engine.system.select import child_launcher
 
 log = logging.getLogger(__name__)
 
-REFRESH_S = 3.0  # the ledger follows the engine's process tree this closely
+REFRESH_S = 2.0  # the ledger follows the engine's process tree this closely
 DRAIN_S = 2.0  # for the last lines, once the tree is gone
 
 
@@ -216,9 +216,7 @@ class EngineChild:
             if not any(reader.is_alive() for reader in self._readers):  # a stranger may have inherited a pipe
                 self._child.close()
         problem = self._verdict(code, gone=gone)
-        log.info(
-            "engine run %s ended with code %s: %s", self.run_id, code, problem.sentence if problem else "as asked"
-        )
+        log.info("engine run %s ended with code %s: %s", self.run_id, code, problem.sentence if problem else "as asked")
         self._ended.set()
         self._on_end(problem)
 

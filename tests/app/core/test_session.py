@@ -1,0 +1,97 @@
+"""The engine's state, step by step."""
+
+from app.core.session import EngineStage, Happening, ProcessEnded, SessionState, StartRequested, StopRequested, step
+from engine.contract.errors import EngineStoppedError
+from engine.contract.events import (
+    Failed,
+    Hello,
+    LayerSettled,
+    Listening,
+    Loading,
+    PrefillProgress,
+    Ready,
+    RequestDone,
+    RequestStarted,
+    Stopped,
+)
+from engine.contract.plan import Tier
+from engine.contract.residency import ResidencyReport
+from tests.support.tiny_plan import tiny_plan
+
+PLAN = tiny_plan()
+HELLO = Hello(wire=1, engine_version="x", pid=77, run_id="r")
+LISTENING = Listening(host="127.0.0.1", port=5001)
+LAYER = LayerSettled(layer=1, asked=Tier.PINNED, settled=Tier.LOCKED, cause="refused")
+READY = Ready(
+    residency=ResidencyReport(
+        device="CPU", simulated=False, layers=(), ledger_asked=(), ledger_settled=(), self_test="equal"
+    )
+)
+CRASH = EngineStoppedError("The engine stopped.", "Start it again.").problem
+
+
+def _loading(stage: str = "experts") -> Loading:
+    return Loading.model_validate(
+        {"stage": stage, "layers_done": 1, "layers_total": 3, "bytes_done": 5, "bytes_total": 9, "elapsed_s": 1}
+    )
+
+
+def _after(*happenings: Happening) -> SessionState:
+    state = SessionState()
+    for happening in happenings:
+        state = step(state, happening)
+    return state
+
+
+def test_a_start_goes_through_loading_and_checking_to_ready() -> None:
+    assert _after(StartRequested(PLAN)).stage is EngineStage.STARTING
+    loading = _after(StartRequested(PLAN), HELLO, LISTENING, _loading(), LAYER)
+    assert (loading.stage, loading.pid, loading.run_id) == (EngineStage.LOADING, 77, "r")
+    assert loading.api_base == "http://127.0.0.1:5001/v1"
+    assert loading.settled == {1: LAYER}
+    assert step(loading, _loading("checking")).stage is EngineStage.CHECKING
+    ready = step(loading, READY)
+    assert ready.stage is EngineStage.READY
+    assert ready.loading is None
+    assert ready.residency == READY.residency
+
+
+def test_a_second_start_does_nothing_while_an_engine_runs() -> None:
+    running = _after(StartRequested(PLAN), HELLO)
+    assert step(running, StartRequested(tiny_plan("/other"))) is running
+
+
+def test_a_stop_that_was_asked_for_ends_clean_whatever_arrives_late() -> None:
+    stopping = _after(StartRequested(PLAN), HELLO, READY, StopRequested())
+    assert stopping.stage is EngineStage.STOPPING
+    assert step(stopping, _loading()).stage is EngineStage.STOPPING
+    assert step(step(stopping, Stopped()), ProcessEnded()) == SessionState()
+    assert step(stopping, ProcessEnded(CRASH)) == SessionState()
+
+
+def test_a_crash_keeps_plan_and_problem_and_allows_a_new_start() -> None:
+    crashed = _after(StartRequested(PLAN), HELLO, LAYER, ProcessEnded(CRASH))
+    assert (crashed.stage, crashed.plan, crashed.problem) == (EngineStage.FAILED, PLAN, CRASH)
+    assert crashed.api_base is None
+    assert not crashed.running
+    assert step(crashed, StartRequested(PLAN)).problem is None
+
+
+def test_what_the_engine_said_counts_more_than_its_exit_code() -> None:
+    told = CRASH.model_copy(update={"kind": "ram"})
+    failed = _after(StartRequested(PLAN), HELLO, Failed(problem=told), ProcessEnded(CRASH))
+    assert failed.problem == told
+
+
+def test_requests_are_followed_and_strangers_ignored() -> None:
+    started = _after(StartRequested(PLAN), HELLO, READY, RequestStarted(request_id="a", prompt_tokens=10))
+    half = step(started, PrefillProgress(request_id="a", done_tokens=5, total_tokens=10))
+    assert half.request is not None and half.request.prefilled_tokens == 5
+    assert step(half, PrefillProgress(request_id="b", done_tokens=9, total_tokens=10)) is half
+    done = RequestDone(request_id="a", finish_reason="stop", prompt_tokens=10, answer_tokens=2)
+    assert step(half, done).request is None
+    assert step(half, done).last_done == done
+
+
+def test_stopping_nothing_changes_nothing() -> None:
+    assert _after(StopRequested()) == SessionState()
