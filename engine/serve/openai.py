@@ -184,7 +184,7 @@ class ChatAnswer:
     """The bodies of one answer; id, time and model name are the same in all of them."""
 
     def __init__(self, request_id: str, model: str) -> None:
-        self._id = request_id
+        self.request_id = request_id
         self._model = model
         self._created = int(time.time())
 
@@ -219,7 +219,7 @@ class ChatAnswer:
         return sse(self._body("chat.completion.chunk", [choice], **more))
 
     def _body(self, kind: str, choices: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
-        head = {"id": self._id, "object": kind, "created": self._created, "model": self._model}
+        head = {"id": self.request_id, "object": kind, "created": self._created, "model": self._model}
         return {**head, "choices": choices, **more}
 
 

@@ -1,0 +1,124 @@
+"""One request from prompt to last token: prefill, then decode until something ends it."""
+
+import time
+from collections.abc import Callable
+
+from engine.contract.errors import ContextTooLongError
+from engine.contract.events import Event, PrefillProgress, RequestDone, RequestStarted
+from engine.generate.detokenize import Detokenizer
+from engine.generate.meter import Meter
+from engine.generate.request import FinishReason, GenerationRequest, Outcome
+from engine.generate.sampling import Sampler
+from engine.generate.stops import StopStrings
+from engine.model.interface import GenerationCancelledError, LanguageModel
+
+
+def answer_room(prompt_tokens: int, context_tokens: int, max_tokens: int | None) -> int:
+    """Most tokens an answer may have: the request's limit, or what the prompt leaves of the context if that is less.
+
+    Raises:
+        ContextTooLongError: the prompt leaves no room for a single token.
+    """
+    room = context_tokens - prompt_tokens
+    if room < 1:
+        raise ContextTooLongError(prompt_tokens=prompt_tokens, context_tokens=context_tokens)
+    return room if max_tokens is None else min(room, max_tokens)
+
+
+class Generation:
+    """Answers one request with a model that nobody else uses meanwhile."""
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        detokenizer: Detokenizer,
+        request: GenerationRequest,
+        *,
+        accepted_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._model = model
+        self._request = request
+        self._text = detokenizer.stream()
+        self._stops = StopStrings(request.stop)
+        self._sampler = Sampler(request.sampling, request.prompt_ids)
+        self._meter = Meter(accepted_s, clock)
+
+    def run(
+        self,
+        *,
+        on_text: Callable[[str], None],
+        report: Callable[[Event], None],
+        cancelled: Callable[[], bool],
+    ) -> Outcome:
+        """Compute the answer. `on_text` gets it in pieces; `cancelled` is asked before every token.
+
+        Raises:
+            ContextTooLongError: the prompt leaves no room; nothing was computed.
+        """
+        request_id, prompt = self._request.request_id, self._request.prompt_ids
+        room = answer_room(len(prompt), self._model.context_tokens, self._request.max_tokens)
+        report(RequestStarted(request_id=request_id, prompt_tokens=len(prompt)))
+        finish: FinishReason | None = None
+        try:
+            finish = self._compute(room, on_text, report, cancelled)
+        finally:
+            report(self._done(finish))
+        return Outcome(finish, len(prompt), self._meter.answer_tokens, self._meter.timings)
+
+    def _compute(
+        self,
+        room: int,
+        on_text: Callable[[str], None],
+        report: Callable[[Event], None],
+        cancelled: Callable[[], bool],
+    ) -> FinishReason:
+        request_id, prompt = self._request.request_id, self._request.prompt_ids
+
+        def progress(done_tokens: int) -> None:
+            report(PrefillProgress(request_id=request_id, done_tokens=done_tokens, total_tokens=len(prompt)))
+
+        def give(text: str) -> None:
+            if text:
+                on_text(text)
+
+        self._model.reset()
+        self._meter.prefill_begins()
+        try:
+            logits = self._model.prefill(prompt, on_progress=progress, cancelled=cancelled)
+        except GenerationCancelledError:
+            return "cancelled"
+        self._meter.prefill_ends(len(prompt))
+        finish: FinishReason = "length"
+        while not cancelled():
+            token_id = self._sampler.pick(logits)
+            if token_id in self._model.stop_token_ids:
+                finish = "stop"
+                break
+            self._meter.token()
+            give(self._stops.feed(self._text.feed(token_id)))
+            if self._stops.found:
+                finish = "stop"
+                break
+            if self._meter.answer_tokens == room:
+                break
+            logits = self._model.decode(token_id)
+        else:
+            return "cancelled"
+        give(self._stops.feed(self._text.flush()))
+        if self._stops.found:
+            finish = "stop"
+        give(self._stops.flush())
+        return finish
+
+    def _done(self, finish: FinishReason | None) -> RequestDone:
+        timings = self._meter.timings
+        return RequestDone(
+            request_id=self._request.request_id,
+            finish_reason=finish or "error",
+            prompt_tokens=len(self._request.prompt_ids),
+            answer_tokens=self._meter.answer_tokens,
+            ttft_s=timings.ttft_s,
+            prefill_tok_s=timings.prefill_tok_s,
+            decode_tok_s=timings.decode_tok_s,
+        )

@@ -1,0 +1,73 @@
+"""One HTTP request waiting for the generation thread: what happens there crosses to the event loop here."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from enum import Enum
+
+from starlette.requests import Request
+
+from engine.contract.errors import SplitpinError
+from engine.generate.request import Outcome
+from engine.serve.session import Job
+
+
+class Quiet(Enum):
+    """Happenings without content."""
+
+    GONE = "the client hung up"
+    SILENCE = "nothing came for a while"
+
+
+Happening = str | Outcome | SplitpinError | Quiet
+
+
+class Exchange:
+    """A session listener that an async handler can wait on. Made on the event loop it belongs to."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._arrived: asyncio.Queue[Happening] = asyncio.Queue()
+        self._watch: asyncio.Task[None] | None = None
+
+    def text(self, piece: str) -> None:
+        self._hand_over(piece)
+
+    def done(self, outcome: Outcome) -> None:
+        self._hand_over(outcome)
+
+    def failed(self, problem: SplitpinError) -> None:
+        self._hand_over(problem)
+
+    def _hand_over(self, happening: Happening) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._arrived.put_nowait, happening)
+
+    def watch(self, request: Request, job: Job) -> None:
+        """Cancel the job as soon as the client hangs up, whether or not anything is being sent just then."""
+        self._watch = asyncio.create_task(self._cancel_when_gone(request, job))
+
+    def unwatch(self) -> None:
+        """The answer is out, or given up."""
+        if self._watch is not None:
+            self._watch.cancel()
+
+    async def _cancel_when_gone(self, request: Request, job: Job) -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        job.cancel()
+        self._arrived.put_nowait(Quiet.GONE)
+
+    async def next(self, timeout_s: float | None = None) -> Happening:
+        """The next happening; `Quiet.SILENCE` if there was none in time."""
+        try:
+            return await asyncio.wait_for(self._arrived.get(), timeout_s)
+        except TimeoutError:
+            return Quiet.SILENCE
+
+    async def all_from(self, first: Happening, silence_s: float) -> AsyncIterator[Happening]:
+        """`first` and everything after it up to the end of the answer."""
+        happening = first
+        yield happening
+        while isinstance(happening, str) or happening is Quiet.SILENCE:
+            happening = await self.next(silence_s)
+            yield happening

@@ -1,0 +1,201 @@
+"""Owns the model and the one thread that uses it. Requests wait in line; one fails without taking the engine along.
+
+Torch is imported by the loading thread, not here, so that the port answers while the model is still coming.
+"""
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from engine.contract.errors import SplitpinError
+from engine.contract.events import Event, Loading, Ready
+from engine.generate.request import GenerationRequest, Outcome, sampling_for
+from engine.serve.messages import PromptMaker
+from engine.serve.openai import ApiError, ChatRequest
+from engine.serve.problems import AnswerFailedError, answer_problem, engine_problem
+
+if TYPE_CHECKING:
+    from engine.generate.detokenize import Detokenizer
+    from engine.model.interface import LanguageModel
+
+log = logging.getLogger(__name__)
+
+Report = Callable[[Event], None]
+LoadModel = Callable[[Report, Callable[[], bool]], "LanguageModel"]
+Status = Literal["loading", "ready", "stopping"]
+
+RETRY_AFTER_S = 2
+
+
+class Listener(Protocol):
+    """Hears what becomes of a request. Called on the generation thread; must not block."""
+
+    def text(self, piece: str) -> None: ...
+
+    def done(self, outcome: Outcome) -> None: ...
+
+    def failed(self, problem: SplitpinError) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Job:
+    """A request in line. Whoever waits for it calls `cancel` when nobody does any more."""
+
+    request: GenerationRequest
+    accepted_s: float
+    listener: Listener
+    cancelled: threading.Event = field(default_factory=threading.Event)
+
+    def cancel(self) -> None:
+        """Drop it from the line, or end it before the next token."""
+        self.cancelled.set()
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    model: "LanguageModel"
+    prompts: PromptMaker
+    detokenizer: "Detokenizer"
+
+
+class Session:
+    """Loads in its own thread, then answers requests there one after the other, first come first served."""
+
+    def __init__(self, name: str, load: LoadModel, report: Report, on_failed: Callable[[SplitpinError], None]) -> None:
+        self.name = name
+        self.loading: Loading | None = None
+        self._load = load
+        self._report_out = report
+        self._on_failed = on_failed
+        self._line: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._stopping = threading.Event()
+        self._loaded: _Loaded | None = None
+        self._thread = threading.Thread(target=self._run, name="generation", daemon=True)
+
+    def start(self) -> None:
+        """Begin to load."""
+        self._thread.start()
+
+    @property
+    def status(self) -> Status:
+        """What `/health` says."""
+        if self._stopping.is_set():
+            return "stopping"
+        return "loading" if self._loaded is None else "ready"
+
+    @property
+    def model(self) -> "LanguageModel":
+        """The loaded model.
+
+        Raises:
+            ApiError: 503 while loading or stopping.
+        """
+        return self._ready().model
+
+    def prepare(self, request_id: str, asked: ChatRequest) -> GenerationRequest:
+        """Turn a chat request into token ids and limits. Takes milliseconds and may run beside an answer.
+
+        Raises:
+            ApiError: 503 while loading or stopping; 400 where the messages cannot become a prompt.
+            ContextTooLongError: the prompt does not fit the context.
+        """
+        from engine.generate.loop import answer_room  # torch is loaded by now
+
+        loaded = self._ready()
+        prompt_ids = loaded.prompts.token_ids(asked.messages)
+        answer_room(len(prompt_ids), loaded.model.context_tokens, asked.answer_limit)
+        return GenerationRequest(
+            request_id=request_id,
+            prompt_ids=prompt_ids,
+            sampling=sampling_for(asked.sampling_fields, loaded.model.generation_defaults, asked.seed),
+            max_tokens=asked.answer_limit,
+            stop=asked.stop_strings,
+        )
+
+    def submit(self, request: GenerationRequest, listener: Listener, *, accepted_s: float | None = None) -> Job:
+        """Put a request in line. `accepted_s`: when it came in, by `time.monotonic`; None: now."""
+        job = Job(request, time.monotonic() if accepted_s is None else accepted_s, listener)
+        self._line.put(job)
+        return job
+
+    def stop(self, timeout_s: float) -> bool:
+        """End loading or the current answer, refuse who waits, free the model. True: the thread has ended."""
+        self._stopping.set()
+        self._line.put(None)
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _ready(self) -> _Loaded:
+        if self._stopping.is_set():
+            raise ApiError(503, "The engine is stopping.", code="stopping")
+        if self._loaded is None:
+            raise ApiError(503, "The model is still loading.", code="loading")
+        return self._loaded
+
+    def _report(self, event: Event) -> None:
+        if isinstance(event, Loading):
+            self.loading = event
+        self._report_out(event)
+
+    def _run(self) -> None:
+        try:
+            self._load_and_serve()
+        except Exception as error:
+            log.exception("the generation thread ended early")
+            if not self._stopping.is_set():  # being told to stop while loading is no failure
+                self._on_failed(engine_problem(error))
+
+    def _load_and_serve(self) -> None:
+        loaded = self._load_all()
+        try:
+            residency = loaded.model.residency()
+            self._loaded = loaded
+            if not self._stopping.is_set():
+                self._report(Ready(residency=residency))
+            self._serve(loaded)
+        finally:
+            self._loaded = None
+            loaded.model.close()
+
+    def _load_all(self) -> _Loaded:
+        model = self._load(self._report, self._stopping.is_set)
+        from engine.generate.detokenize import Detokenizer
+
+        return _Loaded(model, PromptMaker(model.tokenizer), Detokenizer(model.tokenizer))
+
+    def _serve(self, loaded: _Loaded) -> None:
+        while (job := self._line.get()) is not None:
+            if self._stopping.is_set():
+                job.listener.failed(_stopped())
+            elif not job.cancelled.is_set():
+                self._answer(loaded, job)
+        while not self._line.empty():  # came in while stopping
+            late = self._line.get()
+            if late is not None:
+                late.listener.failed(_stopped())
+
+    def _answer(self, loaded: _Loaded, job: Job) -> None:
+        from engine.generate.loop import Generation
+
+        def cancelled() -> bool:
+            return job.cancelled.is_set() or self._stopping.is_set()
+
+        try:
+            generation = Generation(loaded.model, loaded.detokenizer, job.request, accepted_s=job.accepted_s)
+            outcome = generation.run(on_text=job.listener.text, report=self._report, cancelled=cancelled)
+        except Exception as error:
+            log.exception("request %s failed", job.request.request_id)
+            job.listener.failed(answer_problem(error))
+            return
+        if outcome.finish_reason == "cancelled" and self._stopping.is_set():
+            job.listener.failed(_stopped())
+        else:
+            job.listener.done(outcome)
+
+
+def _stopped() -> AnswerFailedError:
+    return AnswerFailedError("The engine was stopped before the answer was complete.", "Start the engine again.")

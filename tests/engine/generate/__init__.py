@@ -1,0 +1,1 @@
+"""Sampling, text, stop strings, one request from prompt to last token."""

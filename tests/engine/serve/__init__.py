@@ -1,0 +1,1 @@
+"""The engine over real HTTP and as a process."""
