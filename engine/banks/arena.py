@@ -1,0 +1,56 @@
+"""All banks of one model: one host block per layer, from allocation to the last byte given back."""
+
+from engine.banks.bank import BankLayout, ExpertBank
+from engine.banks.devices import Device
+from engine.banks.place import Placement, settle, unsettle
+from engine.contract.plan import Tier
+from engine.system.protocols import HostAllocator, PageLocker
+
+
+class BankArena:
+    """Creates, places and frees the banks. What it did not give back, `close` gives back."""
+
+    def __init__(self, layout: BankLayout, allocator: HostAllocator, device: Device, locker: PageLocker) -> None:
+        self.layout = layout
+        self._allocator = allocator
+        self._device = device
+        self._locker = locker
+        self.banks: dict[int, ExpertBank] = {}
+        self._placements: dict[int, Placement] = {}
+
+    @property
+    def placements(self) -> tuple[Placement, ...]:
+        """What settled so far, by layer."""
+        return tuple(self._placements[layer] for layer in sorted(self._placements))
+
+    def create(self, layer: int) -> ExpertBank:
+        """Allocate the host block of one layer.
+
+        Raises:
+            NotEnoughCommitError, AllocationRefusedError: the system refused.
+            PlanMismatchError: the block has another size than planned.
+        """
+        block = self._allocator.allocate(self.layout.nbytes)
+        try:
+            bank = ExpertBank(layer, self.layout, block)
+        except BaseException:
+            block.free()
+            raise
+        self.banks[layer] = bank
+        return bank
+
+    def settle(self, bank: ExpertBank, asked: Tier) -> Placement:
+        """Move a filled bank into its tier, or below it on a refusal.
+
+        Raises:
+            NotEnoughVramError: the device cannot hold it.
+        """
+        placement = self._placements[bank.layer] = settle(bank, asked, self._device, self._locker)
+        return placement
+
+    def close(self) -> None:
+        """Unregister, unlock and free everything. Nobody may compute from the banks any more."""
+        for layer, bank in list(self.banks.items()):
+            placement = self._placements.pop(layer, None)
+            unsettle(bank, placement.settled if placement else None, self._device, self._locker)
+            del self.banks[layer]

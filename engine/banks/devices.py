@@ -1,0 +1,117 @@
+"""What the engine asks of the thing that computes: memory with a ledger, pinning, and copies that may overlap."""
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from engine.contract.errors import NotEnoughRamError, NotEnoughVramError
+
+VRAM_FIX = "Choose a shorter context, fewer layers in GPU memory, or close programs that use the GPU."
+
+
+class Mark(Protocol):
+    """A point in the device's work: everything queued before it. None where nothing runs beside the caller."""
+
+
+class Device(Protocol):
+    """A GPU, a simulated GPU, or the CPU. `allocate` and `reserve` write the ledger that the residency report shows."""
+
+    name: str
+    simulated: bool
+    has_vram: bool  # False: there are no vram and pinned tiers
+    torch_device: torch.device
+
+    @property
+    def allocated(self) -> dict[str, int]:
+        """Bytes per purpose, as really allocated or reserved."""
+        ...
+
+    def allocate(self, nbytes: int, what: str) -> Tensor:
+        """A zeroed uint8 tensor [nbytes] on the device, counted under `what`.
+
+        Raises:
+            NotEnoughVramError: the device has not that much; NotEnoughRamError where the device is the CPU.
+        """
+        ...
+
+    def reserve(self, nbytes: int, what: str) -> None:
+        """Count bytes that somebody else allocates, such as transformers for the dense weights.
+
+        Raises:
+            NotEnoughVramError: they would not fit.
+        """
+        ...
+
+    def release(self, nbytes: int, what: str) -> None:
+        """Take bytes out of the ledger; the tensors must be dropped by their owner."""
+        ...
+
+    def pin(self, address: int, nbytes: int) -> None:
+        """Register one layer's filled host memory for copies of the GPU. 0 B: nothing to do.
+
+        Raises:
+            PinRefusedError: refused; nothing of the range stays registered.
+        """
+        ...
+
+    def unpin(self, address: int) -> None:
+        """Undo `pin` of the range that begins there."""
+        ...
+
+    def mark(self) -> Mark | None:
+        """The point the computation has reached."""
+        ...
+
+    def copy_in(self, target: Tensor, source: Tensor, after: Mark | None) -> Mark | None:
+        """Start copying host bytes into `target`, not before the computation has passed `after`."""
+        ...
+
+    def wait(self, mark: Mark | None) -> None:
+        """Let the computation go on only when the copy has arrived."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait for everything."""
+        ...
+
+    def close(self) -> None:
+        """Forget everything that was allocated here."""
+        ...
+
+
+class Account:
+    """Bytes per purpose under an optional limit. The three devices keep one each."""
+
+    def __init__(self, limit_bytes: int | None, error: type[NotEnoughVramError] | type[NotEnoughRamError]) -> None:
+        self._limit_bytes = limit_bytes
+        self._error = error
+        self.lines: dict[str, int] = {}
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(self.lines.values())
+
+    def add(self, nbytes: int, what: str) -> None:
+        """Count bytes.
+
+        Raises:
+            NotEnoughVramError: over the limit; nothing is counted.
+        """
+        if self._limit_bytes is not None and self.total_bytes + nbytes > self._limit_bytes:
+            raise self.refusal(nbytes, self._limit_bytes - self.total_bytes, what)
+        self.lines[what] = self.lines.get(what, 0) + nbytes
+
+    def take(self, nbytes: int, what: str) -> None:
+        """Uncount bytes; a purpose without bytes disappears."""
+        left = self.lines[what] - nbytes
+        if left:
+            self.lines[what] = left
+        else:
+            del self.lines[what]
+
+    def refusal(self, needed_bytes: int, available_bytes: int, what: str) -> NotEnoughVramError | NotEnoughRamError:
+        """The error for bytes that do not fit."""
+        return self._error(
+            needed_bytes=needed_bytes, available_bytes=available_bytes, fix=VRAM_FIX, what=what[:1].upper() + what[1:]
+        )

@@ -1,0 +1,65 @@
+"""What was really allocated, in the lines of the plan's ledger."""
+
+from collections.abc import Iterable, Mapping
+
+from engine.banks.place import Placement
+from engine.contract.plan import LedgerLine, MemoryPlan, Pool, Tier
+from engine.contract.residency import LayerResidency, ResidencyReport
+
+HOST_RUNTIME = "engine process"  # a reserve: nothing is allocated under this name
+
+
+def settled_ledger(
+    plan: MemoryPlan, device_bytes: Mapping[str, int], placements: Iterable[Placement]
+) -> tuple[LedgerLine, ...]:
+    """The ledger as `engine.contract.estimate.ledger` writes it, from measured bytes.
+
+    `device_bytes` is what the device allocated or reserved, by purpose; on a CPU it counts against RAM and commit.
+    """
+    held = dict.fromkeys(Tier, 0)
+    for placement in placements:
+        held[placement.settled] += placement.nbytes
+    runtime = sum(line.bytes for line in plan.ledger if line.pool is Pool.COMMIT and line.what == HOST_RUNTIME)
+    host = [(HOST_RUNTIME, runtime)]
+    order = [line.what for line in plan.ledger]
+    device = sorted(device_bytes.items(), key=lambda line: order.index(line[0]) if line[0] in order else len(order))
+    lines: list[tuple[Pool, str, int]] = []
+    if plan.device == "cpu":
+        host = [*device, *host]
+    else:
+        lines += [(Pool.VRAM, what, size) for what, size in device]
+    tiers = (Tier.PINNED, Tier.LOCKED, Tier.PAGEABLE)
+    lines += [(Pool(tier.value), f"{tier.value} layers", held[tier]) for tier in tiers]
+    resident = [*host, *((f"{tier.value} layers", held[tier]) for tier in (Tier.PINNED, Tier.LOCKED))]
+    lines += [(Pool.RAM, what, size) for what, size in resident]
+    committed = [*resident, ("pageable layers", held[Tier.PAGEABLE])]
+    lines += [(Pool.COMMIT, what, size) for what, size in committed]
+    return tuple(LedgerLine(pool=pool, what=what, bytes=size) for pool, what, size in lines if size)
+
+
+def residency_report(
+    plan: MemoryPlan,
+    *,
+    device: str,
+    device_bytes: Mapping[str, int],
+    placements: tuple[Placement, ...],
+    self_test: str,
+) -> ResidencyReport:
+    """Asked and settled, layer by layer and line by line."""
+    return ResidencyReport(
+        device=device,
+        simulated=plan.device == "simulated",
+        layers=tuple(
+            LayerResidency(
+                layer=placement.layer,
+                asked=placement.asked,
+                settled=placement.settled,
+                bytes=placement.nbytes,
+                cause=placement.cause,
+            )
+            for placement in placements
+        ),
+        ledger_asked=plan.ledger,
+        ledger_settled=settled_ledger(plan, device_bytes, placements),
+        self_test=self_test,
+    )

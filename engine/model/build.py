@@ -1,0 +1,278 @@
+"""From a plan to a loaded model: dense weights, KV cache, banks layer by layer into their tiers, self-test."""
+
+import inspect
+import logging
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from engine.banks.arena import BankArena
+from engine.banks.bank import BankLayout
+from engine.banks.cpu_device import CpuDevice
+from engine.banks.devices import Device
+from engine.banks.measure import residency_report
+from engine.banks.simulated_device import SimulatedDevice, SimulatedLocker
+from engine.checkpoint.loader import Meter, TensorReader
+from engine.contract.checkpoint import read_headers, resolve_model_folder
+from engine.contract.errors import PlanMismatchError
+from engine.contract.events import Event, LayerSettled, Loading, Stage
+from engine.contract.plan import MemoryPlan, Pool, Tier
+from engine.experts.layer import ExpertLayer, InPlace
+from engine.experts.transfer import SlotPool
+from engine.model.dense import DENSE_DTYPES, WEIGHTS, load_dense, read_config
+from engine.model.expert_map import ExpertMap
+from engine.model.kv_cache import KvCache, check_windows
+from engine.model.loaded import LoadedModel
+from engine.model.self_test import self_test
+from engine.model.text_settings import read_text_settings
+from engine.system import select
+from engine.system.protocols import HostAllocator, PageLocker
+
+_log = logging.getLogger(__name__)
+_FILL_ORDER = (Tier.VRAM, Tier.PINNED, Tier.LOCKED, Tier.PAGEABLE)
+_RESERVES = ("workspace", "driver")  # counted by the plan, allocated by torch and the driver while they work
+
+
+class Drivers:
+    """What a plan runs on: a device, and the host memory's allocator and locker."""
+
+    def __init__(self, device: Device, allocator: HostAllocator, locker: PageLocker) -> None:
+        self.device = device
+        self.allocator = allocator
+        self.locker = locker
+
+
+def drivers_for(plan: MemoryPlan) -> Drivers:
+    """The drivers a plan asks for.
+
+    Raises:
+        NoGpuError: a GPU that is not there.
+    """
+    locker = select.page_locker()
+    device: Device
+    if plan.simulated is not None:
+        device = SimulatedDevice(plan.simulated)
+        if plan.simulated.refuse_lock_after_layers is not None:
+            locker = SimulatedLocker(locker, plan.simulated.refuse_lock_after_layers)
+    elif plan.device == "cuda":
+        from engine.banks.cuda_device import CudaDevice
+
+        device = CudaDevice(plan.gpu_uuid)
+    else:
+        device = CpuDevice()
+    return Drivers(device, select.host_allocator(), locker)
+
+
+class _Progress:
+    """Turns loaded bytes into `Loading` events."""
+
+    def __init__(self, report: Callable[[Event], None], layers_total: int, bytes_total: int) -> None:
+        self._report = report
+        self._began_s = time.monotonic()
+        self._layers_total = layers_total
+        self._bytes_total = bytes_total
+        self.stage: Stage = "starting"
+        self.layers_done = 0
+
+    def tell(self, done_bytes: int) -> None:
+        self._report(
+            Loading(
+                stage=self.stage,
+                layers_done=self.layers_done,
+                layers_total=self._layers_total,
+                bytes_done=min(done_bytes, self._bytes_total),
+                bytes_total=self._bytes_total,
+                elapsed_s=time.monotonic() - self._began_s,
+            )
+        )
+
+
+def load_model(
+    plan: MemoryPlan,
+    *,
+    report: Callable[[Event], None],
+    cancelled: Callable[[], bool],
+    drivers: Drivers | None = None,
+) -> LoadedModel:
+    """Load the model of a plan, exactly as planned; `drivers` None: those the plan asks for.
+
+    Host memory peaks at the dense weights (without a GPU they stay), all banks outside VRAM, and one bank more.
+
+    Raises:
+        ModelFileError: a weight file is missing or damaged; found before anything is allocated.
+        PlanMismatchError: other bytes than planned.
+        NotEnoughMemoryError, AllocationRefusedError: a pool is too small; nothing stays allocated.
+        SelfTestError: a tier computes wrong results.
+        LoadCancelledError: `cancelled` said so; nothing stays allocated.
+    """
+    undo = ExitStack()
+    try:
+        return _Load(plan, drivers or drivers_for(plan), report, cancelled, undo).run()
+    except BaseException as error:
+        _forget_locals(error)
+        undo.close()
+        raise
+
+
+def _forget_locals(error: BaseException | None) -> None:
+    """Empty the frames an error came through: their variables may be views of memory that is given back now."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
+
+
+class _Load:
+    """One load. Whatever it allocates, it first promises to `undo`."""
+
+    def __init__(
+        self,
+        plan: MemoryPlan,
+        drivers: Drivers,
+        report: Callable[[Event], None],
+        cancelled: Callable[[], bool],
+        undo: ExitStack,
+    ) -> None:
+        self._plan = plan
+        self._device = drivers.device
+        self._report = report
+        self._undo = undo
+        self._layout = BankLayout(plan.model.experts, plan.model.expert_format)
+        self._arena = BankArena(self._layout, drivers.allocator, drivers.device, drivers.locker)
+        self._dtype = DENSE_DTYPES[plan.model.dense_format]
+        total = plan.model.dense_bytes + len(plan.tiers) * self._layout.n_experts * self._layout.record.bytes
+        self._progress = _Progress(report, len(plan.tiers), total)
+        self._cancelled = cancelled
+        self._meter = Meter(self._progress.tell, cancelled)
+
+    def run(self) -> LoadedModel:
+        plan = self._plan
+        self._stage("starting")
+        folder = resolve_model_folder(Path(plan.model_dir))
+        table = read_headers(folder)
+        config = read_config(folder)
+        check_windows(config, plan.model)
+        text = read_text_settings(folder, config)
+        with TensorReader(self._meter) as reader:
+            self._undo.callback(self._device.close)
+            self._reserve()
+            self._stage("dense")
+            model = load_dense(config, table, plan.model.dense_format, reader, self._device)
+            self._note_dense()
+            self._stage("cache")
+            cache = KvCache(plan.model, plan.context_tokens, self._device, self._dtype)
+            self._undo.callback(cache.close)
+            experts = ExpertMap(model, table, self._layout)
+            self._check_layers(experts)
+            layers = self._fill(experts, reader)
+        self._stage("checking")
+        words = self._self_test(layers, experts)
+        residency = residency_report(
+            plan,
+            device=self._device.name,
+            device_bytes=self._device.allocated,
+            placements=self._arena.placements,
+            self_test=words,
+        )
+        release = ExitStack()
+        loaded = LoadedModel(
+            plan,
+            model=model,
+            cache=cache,
+            cache_argument=_cache_argument(model),
+            text=text,
+            device=self._device.torch_device,
+            residency=residency,
+            release=release.close,
+        )
+        release.push(self._undo.pop_all())
+        return loaded
+
+    def _stage(self, stage: Stage) -> None:
+        self._meter.check()
+        self._progress.stage = stage
+        self._meter.tell()
+
+    def _reserve(self) -> None:
+        pool = Pool.RAM if self._plan.device == "cpu" else Pool.VRAM
+        for line in self._plan.ledger:
+            if line.pool is pool and line.what in _RESERVES:
+                self._device.reserve(line.bytes, line.what)
+
+    def _note_dense(self) -> None:
+        actual, planned = self._device.allocated[WEIGHTS], self._plan.model.dense_bytes
+        if actual != planned:
+            _log.warning("dense weights take %d B, the plan counts %d B", actual, planned)
+
+    def _check_layers(self, experts: ExpertMap) -> None:
+        found, planned = tuple(sorted(experts.layers)), self._plan.model.moe_layers
+        if found != planned:
+            raise PlanMismatchError(
+                f"The model has experts in layers {list(found)}; the plan counts {list(planned)}.",
+                "Plan the start again.",
+            )
+
+    def _fill(self, experts: ExpertMap, reader: TensorReader) -> dict[int, ExpertLayer]:
+        """Fill and settle the banks: VRAM first, then pins, as a pin quota shrinks with the VRAM in use."""
+        plan = self._plan
+        slots = self._slots()
+        self._undo.callback(self._arena.close)
+        tiers = dict(zip(plan.model.moe_layers, plan.tiers, strict=True))
+        layers: dict[int, ExpertLayer] = {}
+        self._stage("experts")
+        for layer in sorted(tiers, key=lambda number: (_FILL_ORDER.index(tiers[number]), number)):
+            found = experts.layers[layer].found
+            bank = self._arena.create(layer)
+            experts.fill(bank, reader)
+            placement = self._arena.settle(bank, tiers[layer])
+            through_slots = placement.settled is Tier.PINNED
+            records = slots if through_slots and slots is not None else InPlace()
+            on_host = placement.settled in (Tier.LOCKED, Tier.PAGEABLE)
+            device = torch.device("cpu") if on_host else self._device.torch_device
+            layers[layer] = ExpertLayer(bank, found.part_shapes, records, device)
+            self._undo.callback(found.detach)
+            found.attach(layers[layer])
+            self._progress.layers_done += 1
+            self._meter.tell()
+            settled = LayerSettled(layer=layer, asked=placement.asked, settled=placement.settled, cause=placement.cause)
+            self._report(settled)
+        self._warn_of_pageable()
+        return layers
+
+    def _slots(self) -> SlotPool | None:
+        if not self._plan.expert_slots or not self._device.has_vram:
+            return None
+        slots = SlotPool(self._plan.expert_slots, self._layout.record.bytes, self._device)
+        self._undo.callback(slots.close)
+        return slots
+
+    def _warn_of_pageable(self) -> None:
+        fallen = [
+            item.layer
+            for item in self._arena.placements
+            if item.settled is Tier.PAGEABLE and item.asked is not item.settled
+        ]
+        if fallen:
+            _log.warning("layers %s are pageable: the system may write them to disk", fallen)
+
+    def _self_test(self, layers: dict[int, ExpertLayer], experts: ExpertMap) -> str:
+        with TensorReader(Meter(lambda _: None, self._cancelled)) as reader:
+            return self_test(
+                layers,
+                self._arena.placements,
+                experts,
+                reader,
+                device=self._device.torch_device,
+                dtype=self._dtype,
+                shape=self._plan.model.experts,
+            )
+
+
+def _cache_argument(model: Any) -> str:
+    """transformers renames `past_key_values` to `cache`; models are renamed one after another."""
+    names = inspect.signature(type(model).forward).parameters
+    return "cache" if "cache" in names else "past_key_values"

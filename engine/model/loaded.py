@@ -1,0 +1,102 @@
+"""A loaded model: one sequence, prompt in chunks, one token at a time, everything given back at the end."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from engine.contract.errors import ContextTooLongError
+from engine.contract.plan import MemoryPlan
+from engine.contract.residency import ResidencyReport
+from engine.model.interface import GenerationCancelledError, LanguageModel
+from engine.model.kv_cache import KvCache
+from engine.model.text_settings import TextSettings
+
+
+class LoadedModel(LanguageModel):
+    """Computes logits with transformers' model, our experts and our KV cache. One thread at a time."""
+
+    def __init__(
+        self,
+        plan: MemoryPlan,
+        *,
+        model: Any,
+        cache: KvCache,
+        cache_argument: str,
+        text: TextSettings,
+        device: torch.device,
+        residency: ResidencyReport,
+        release: Callable[[], None],
+    ) -> None:
+        """`cache_argument` is the name of the model's parameter for the cache; `release` frees the memory."""
+        self.name = plan.model.name
+        self.context_tokens = plan.context_tokens
+        self.vocab_size = plan.model.vocab_size
+        self.tokenizer = text.tokenizer
+        self.generation_defaults = text.generation_defaults
+        self.stop_token_ids = text.stop_token_ids
+        self._chunk = plan.prefill_chunk
+        self._model: Any = model
+        self._cache = cache
+        self._cache_argument = cache_argument
+        self._device = device
+        self._residency = residency
+        self._release: Callable[[], None] | None = release
+        self._cached = 0
+
+    @property
+    @override
+    def cached_tokens(self) -> int:
+        return self._cached
+
+    @override
+    def reset(self) -> None:
+        self._cached = 0
+        self._cache.reset()
+
+    @override
+    def prefill(
+        self, token_ids: Sequence[int], *, on_progress: Callable[[int], None], cancelled: Callable[[], bool]
+    ) -> Tensor:
+        if not token_ids:
+            raise ValueError("prefill needs at least one token")
+        self._check_room(len(token_ids))
+        logits: Tensor | None = None
+        for start in range(0, len(token_ids), self._chunk):
+            if cancelled():
+                raise GenerationCancelledError
+            chunk = token_ids[start : start + self._chunk]
+            logits = self._step(chunk)
+            on_progress(start + len(chunk))
+        return cast(Tensor, logits)
+
+    @override
+    def decode(self, token_id: int) -> Tensor:
+        self._check_room(1)
+        return self._step([token_id])
+
+    def _check_room(self, new_tokens: int) -> None:
+        wanted = self._cached + new_tokens
+        if wanted > self.context_tokens:
+            raise ContextTooLongError(prompt_tokens=wanted, context_tokens=self.context_tokens)
+
+    def _step(self, token_ids: Sequence[int]) -> Tensor:
+        with torch.inference_mode():
+            inputs = torch.tensor([list(token_ids)], dtype=torch.long, device=self._device)
+            arguments = {self._cache_argument: self._cache}
+            out = self._model(input_ids=inputs, use_cache=True, logits_to_keep=1, **arguments)
+            self._cached += len(token_ids)
+            return cast(Tensor, out.logits[0, -1].float().cpu())
+
+    @override
+    def residency(self) -> ResidencyReport:
+        return self._residency
+
+    @override
+    def close(self) -> None:
+        if self._release is not None:
+            release, self._release = self._release, None
+            self._model = None
+            release()

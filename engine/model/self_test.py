@@ -1,0 +1,103 @@
+"""After loading: does each tier compute what the files say? One layer per tier against a plain reference."""
+
+import torch
+from torch import Tensor
+
+from engine.banks.place import Placement
+from engine.checkpoint.loader import TensorReader
+from engine.contract.errors import SplitpinError
+from engine.contract.plan import Tier
+from engine.contract.shape import ExpertShape
+from engine.experts.kernels import ExpertWeights
+from engine.experts.layer import ExpertLayer
+from engine.model.expert_map import ExpertMap
+from engine.model.experts_function import ModuleMath
+
+TOKENS = 4
+SEED = 20240229
+# Largest difference allowed, relative to the largest output. The reference multiplies in float32 on the CPU; a GPU or
+# a bf16 kernel rounds each of its steps to the type of the weights.
+TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 4e-2}
+
+
+class SelfTestError(SplitpinError):
+    """A tier computes something else than the checkpoint says."""
+
+    kind = "self_test"
+
+
+def self_test(
+    layers: dict[int, ExpertLayer],
+    placements: tuple[Placement, ...],
+    experts: ExpertMap,
+    reader: TensorReader,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    shape: ExpertShape,
+) -> str:
+    """Compare one layer of every settled tier; the answer in words for the residency report.
+
+    Raises:
+        SelfTestError: a difference above TOLERANCE.
+    """
+    words: list[str] = []
+    for tier in Tier:
+        layer = next((item.layer for item in placements if item.settled is tier), None)
+        if layer is None:
+            continue
+        math = ModuleMath(experts.layers[layer].found.module)
+        difference = _difference(layers[layer], experts, reader, math, device=device, dtype=dtype, shape=shape)
+        limit = TOLERANCE[layers[layer].bank.layout.dtype]
+        if not difference <= limit:  # a NaN fails too
+            raise SelfTestError(
+                f"Layer {layer} ({tier.value}) computes something else than the checkpoint says: "
+                f"the outputs differ by {difference:.2g} of their size, {limit:.2g} is allowed.",
+                "Start the engine again; if it happens again, test the memory of this PC.",
+                layer=layer,
+                tier=tier.value,
+                difference=difference,
+            )
+        words.append(f"{tier.value} layer {layer} {difference:.1e}")
+    return f"Same as the checkpoint; largest difference: {', '.join(words)}." if words else "No expert layers."
+
+
+def _difference(
+    layer: ExpertLayer,
+    experts: ExpertMap,
+    reader: TensorReader,
+    math: ModuleMath,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    shape: ExpertShape,
+) -> float:
+    random = torch.Generator().manual_seed(SEED + layer.bank.layer)
+    hidden = torch.randn(TOKENS, shape.width, generator=random).to(dtype)
+    ids = torch.stack([torch.randperm(shape.n_experts, generator=random)[: shape.top_k] for _ in range(TOKENS)])
+    scores = torch.rand(TOKENS, shape.top_k, generator=random)
+    with torch.inference_mode():
+        got = layer.forward(hidden.to(device), ids.to(device), scores.to(device), math).float().cpu()
+    records = experts.read_records(layer.bank.layer, sorted(set(ids.flatten().tolist())), reader)
+    with torch.inference_mode():
+        want = _reference(hidden, ids, scores, {e: layer.weights(record) for e, record in records.items()}, math)
+    return float((got - want).abs().max() / want.abs().max().clamp(min=1e-20))
+
+
+def _reference(
+    hidden: Tensor, ids: Tensor, scores: Tensor, weights: dict[int, ExpertWeights], math: ModuleMath
+) -> Tensor:
+    """One token and one expert at a time, in float32: slow, and easy to check by eye."""
+    rows: list[Tensor] = []
+    for token in range(hidden.shape[0]):
+        row = torch.zeros(hidden.shape[1])
+        for expert, score in zip(ids[token].tolist(), scores[token], strict=True):
+            one = weights[expert]
+            up, down = one.up.float(), one.down.float()
+            middle = hidden[token : token + 1].float() @ (up if math.transposed else up.T)
+            middle = math.activate(middle if one.up_bias is None else middle + one.up_bias.float())
+            out = middle @ (down if math.transposed else down.T)
+            out = math.finish(out if one.down_bias is None else out + one.down_bias.float())
+            row += out[0].float() * score
+        rows.append(row)
+    return torch.stack(rows)
