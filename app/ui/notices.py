@@ -48,15 +48,19 @@ def shown(notices: tuple[Notice, ...]) -> tuple[Notice, ...]:
     return tuple(sorted(notices, key=lambda notice: _ORDER[notice.severity])[:MOST_BANNERS])
 
 
-def of_problem(problem: Problem, *actions: Action, severity: Severity = "error", title: str = "") -> Notice:
-    """A problem as its own words: sentence, fix, and the numbers under Details."""
+def of_problem(
+    problem: Problem, *actions: Action, severity: Severity = "error", title: str = "", dismissable: bool = True
+) -> Notice:
+    """A problem as its own words: sentence, fix, and the numbers under Details. What lasts until it is fixed
+    cannot be dismissed."""
     return Notice(
         severity,
         title or problem.sentence,
         f"{problem.sentence} {problem.fix}" if title else problem.fix,
         actions,
         _details(problem),
-        about=problem.kind,
+        dismissable,
+        problem.kind,
     )
 
 
@@ -122,7 +126,7 @@ def of_fallen(report: ResidencyReport, *actions: Action) -> Notice | None:
     where = " in VRAM" if asked is Tier.VRAM else ""
     count = sum(layer.asked is asked for layer in fallen)
     causes = list(dict.fromkeys(layer.cause for layer in fallen if layer.cause))
-    parts = [*(cause.rstrip(".") + "." for cause in causes[:2]), *_where_they_went(fallen)]
+    parts = [*(cause[:1].upper() + cause[1:].rstrip(".") + "." for cause in causes[:2]), *_where_they_went(fallen)]
     return Notice(
         "warn",
         f"The engine is running, but it {verb} {layers(count)} fewer{where} than you asked for",

@@ -289,9 +289,9 @@ QPushButton[kind="link"]:hover {{ text-decoration: underline; }}
 QPushButton[kind="link"]:focus {{ border: 2px solid {t.accent}; padding: 0 2px; }}
 QPushButton[kind="link"]:disabled {{ color: {t.text3}; }}
 QPushButton[kind="chooser"] {{ background: transparent; border: 1px solid transparent; color: {t.text};
-    padding: 1px 6px; min-height: 20px; }}
+    padding: 1px 4px 1px 0; min-height: 20px; }}
 QPushButton[kind="chooser"]:hover {{ background: {t.raised}; }}
-QPushButton[kind="chooser"]:focus {{ border: 2px solid {t.accent}; padding: 0 5px; }}
+QPushButton[kind="chooser"]:focus {{ border: 2px solid {t.accent}; padding: 0 3px 0 0; }}
 QPushButton[kind="number"] {{ background: transparent; border: 1px solid transparent; color: {t.text}; padding: 0;
     text-align: left; }}
 QPushButton[kind="number"]:hover {{ color: {t.accent}; }}

@@ -13,7 +13,7 @@ from app.ui.theme import Theme, Weight
 from app.ui.widgets.action_button import ActionButton
 from app.ui.widgets.banner_stack import BannerStack
 from app.ui.widgets.empty_state import EmptyState
-from app.ui.widgets.label import Label
+from app.ui.widgets.label import ElidedLabel, Label
 from app.ui.widgets.model_chooser import ModelChooser
 from app.ui.widgets.pill import Pill
 from app.ui.wording import TIER_NAMES
@@ -89,7 +89,7 @@ class SplitPage(QWidget):
         row.setContentsMargins(0, 0, 0, 0)
         row.setSpacing(10)
         self.chooser = ModelChooser(self._theme)
-        self._subtitle = Label("", 13, role="muted")
+        self._subtitle = ElidedLabel("", 13, role="muted")
         self._tags = QHBoxLayout()
         self._tags.setSpacing(6)
         words = QVBoxLayout()
@@ -119,7 +119,7 @@ class SplitPage(QWidget):
         self.empty.acted.connect(lambda _: self.add_model_wanted.emit())
         self.main_button.clicked.connect(self._main_clicked)
         self.trade.slider.valueChanged.connect(self._slider_moved)
-        self.trade.context.entered.connect(self.context_wished)
+        self.trade.context.entered.connect(lambda count: self.context_wished.emit(count))
         self.trade.marked.connect(self.context_wished)
         self.layers.pinned_wished.connect(self.pinned_wished)
         self.layers.strip.menu_wanted.connect(self._open_tier_menu)

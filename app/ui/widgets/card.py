@@ -1,9 +1,9 @@
 """A rounded surface with a column of content."""
 
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
 from app.ui.theme import Weight
-from app.ui.widgets.label import Label
+from app.ui.widgets.label import ElidedLabel, Label
 
 
 class Card(QFrame):
@@ -12,6 +12,7 @@ class Card(QFrame):
     def __init__(self, *, spacing: int = 8, bottom: int = 12, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("Card")
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
         self.column = QVBoxLayout(self)
         self.column.setContentsMargins(18, 12, 18, bottom)
         self.column.setSpacing(spacing)
@@ -21,7 +22,7 @@ class Card(QFrame):
         row = QHBoxLayout()
         row.setSpacing(16)
         row.addWidget(Label(title, 14, Weight.DemiBold))
-        note = Label("", 12, role="muted")
+        note = ElidedLabel("", 12, role="muted")
         row.addWidget(note, 1)
         self.column.addLayout(row)
         return note

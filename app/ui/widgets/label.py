@@ -1,6 +1,9 @@
 """A line of text in one of the sizes of the design, and helpers that change a widget's look by property."""
 
-from PySide6.QtWidgets import QLabel, QWidget
+from PySide6.QtCore import QSize, Qt
+from PySide6.QtGui import QPainter, QPaintEvent
+from PySide6.QtWidgets import QLabel, QSizePolicy, QWidget
+from typing_extensions import override
 
 from app.ui.theme import Weight, display_font, ui_font
 
@@ -38,3 +41,33 @@ class Label(QLabel):
             self.setText(text)
         if role is not None:
             restyle(self, "role", role)
+
+
+class ElidedLabel(Label):
+    """One line that gives way: what does not fit ends in an ellipsis and is in the tool tip."""
+
+    def __init__(
+        self,
+        text: str = "",
+        px: int = 13,
+        weight: Weight = Weight.Normal,
+        *,
+        role: str = "",
+        parent: QWidget | None = None,
+    ) -> None:
+        super().__init__(text, px, weight, role=role, parent=parent)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
+
+    @override
+    def minimumSizeHint(self) -> QSize:
+        return QSize(0, super().minimumSizeHint().height())
+
+    @override
+    def paintEvent(self, event: QPaintEvent) -> None:
+        shown = self.fontMetrics().elidedText(self.text(), Qt.TextElideMode.ElideRight, self.width())
+        self.setToolTip(self.text() if shown != self.text() else "")
+        painter = QPainter(self)
+        painter.setFont(self.font())
+        painter.setPen(self.palette().color(self.foregroundRole()))
+        painter.drawText(self.rect(), Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, shown)
+        painter.end()

@@ -79,7 +79,7 @@ class ContextTile(NumberTile):
         self._field.editingFinished.connect(self._leave)
         self._field.installEventFilter(self)
         holder = QWidget()
-        holder.setFixedHeight(QFontMetrics(display_font(_NUMBER_PX)).height() + 2)
+        holder.setFixedHeight(QFontMetrics(display_font(_NUMBER_PX)).height())
         self._stack = QStackedLayout(holder)
         shown = QWidget()
         row = QHBoxLayout(shown)

@@ -68,6 +68,7 @@ NO_GPU = HardwareFacts(
     gpus=(GpuFacts(name="Intel UHD Graphics 770", vendor="intel"),),
 )
 COSTS = Costs(context_bytes=int(0.5 * GIB), host_runtime_bytes=int(0.6 * GIB))
+BARE_COSTS = Costs(host_runtime_bytes=int(0.6 * GIB))
 QUOTA = QuotaFacts(int(95.6 * GIB), Source.MEASURED, "today 14:02")
 CONTEXTS = tuple(9_472 + 8_192 * step for step in range(12))
 
@@ -87,7 +88,7 @@ def plan_of(
     """A plan with its tiers in blocks: vram, pinned, locked, pageable."""
     locked = len(shape.moe_layers) - vram - pinned - pageable
     tiers = (Tier.VRAM,) * vram + (Tier.PINNED,) * pinned + (Tier.LOCKED,) * locked + (Tier.PAGEABLE,) * pageable
-    slots = 64 if pinned else 0
+    slots = 0 if not pinned else 8 if simulated else 64
     split = Split(context_tokens=context, prefill_chunk=512, expert_slots=slots, tiers=tiers, on_gpu=on_gpu)
     return MemoryPlan(
         model_dir="/models/sample",
@@ -98,7 +99,7 @@ def plan_of(
         prefill_chunk=512,
         expert_slots=slots,
         tiers=tiers,
-        ledger=ledger(shape, split, COSTS if on_gpu else Costs(host_runtime_bytes=COSTS.host_runtime_bytes)),
+        ledger=ledger(shape, split, COSTS if on_gpu and not simulated else BARE_COSTS),
         budgets={Pool.VRAM: vram_budget, Pool.RAM: ram_budget},
     )
 
@@ -199,7 +200,7 @@ def over() -> SplitInputs:
     return replace(
         stopped(),
         plan=None,
-        drawn=plan_of(MINIMAX, 0, 50, 2, context=99_584, ram_budget=None),
+        drawn=plan_of(MINIMAX, 0, 50, 2, context=99_584, ram_budget=None, vram_budget=None),
         problem=problem,
         stops=Stops(CONTEXTS, pin_full=4, ram_full=10),
         wishes=Wishes(context_tokens=99_584),

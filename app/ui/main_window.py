@@ -1,0 +1,121 @@
+"""The one window: rail at the left, the chosen page at the right."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QCloseEvent, QHideEvent, QKeySequence, QResizeEvent, QShortcut, QShowEvent
+from PySide6.QtWidgets import QHBoxLayout, QMainWindow, QStackedWidget, QWidget
+from typing_extensions import override
+
+from app.ui import icons
+from app.ui.theme import Theme
+from app.ui.widgets.card import Line
+from app.ui.widgets.rail import Rail, RailEntry
+from app.ui.window_memory import WindowMemory
+
+RAIL_NARROW_BELOW_PX = 1000
+_SIZE = (1180, 800)
+_SMALLEST = (880, 600)
+
+
+class MainWindow(QMainWindow):
+    """Shows pages. What closing means is asked of `may_close`: True lets the window go.
+
+    Signals:
+        shown_changed: the window has become visible or hidden (bool); minimised counts as hidden.
+    """
+
+    shown_changed = Signal(bool)
+
+    def __init__(
+        self,
+        theme: Theme,
+        pages: Sequence[tuple[RailEntry, QWidget]],
+        memory: WindowMemory,
+        parent: QWidget | None = None,
+    ) -> None:
+        super().__init__(parent)
+        self._memory = memory
+        self._theme = theme
+        self.may_close: Callable[[], bool] = lambda: True
+        self.setWindowTitle("Splitpin")
+        self.setMinimumSize(*_SMALLEST)
+        self.resize(*_SIZE)
+        self.rail = Rail(theme, tuple(entry for entry, _ in pages))
+        self._stack = QStackedWidget()
+        self._pages = {entry.key: page for entry, page in pages}
+        for page in self._pages.values():
+            self._stack.addWidget(page)
+        body = QWidget()
+        body.setObjectName("Page")
+        row = QHBoxLayout(body)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.setSpacing(0)
+        row.addWidget(self.rail)
+        row.addWidget(Line(vertical=True))
+        row.addWidget(self._stack, 1)
+        self.setCentralWidget(body)
+        self.rail.chosen.connect(self.show_page)
+        for number, key in enumerate(self._pages, 1):
+            self.add_shortcut(f"Ctrl+{number}", partial(self.show_page, key))
+        theme.changed.connect(self._tint)
+        self._tint()
+        self.show_page(next(iter(self._pages)))
+        if memory.geometry is not None:
+            self.restoreGeometry(memory.geometry)
+
+    def add_shortcut(self, keys: str, act: Callable[[], object]) -> QShortcut:
+        """A shortcut of the whole window."""
+        shortcut = QShortcut(QKeySequence(keys), self)
+        shortcut.setContext(Qt.ShortcutContext.WindowShortcut)
+        shortcut.activated.connect(lambda: act())
+        return shortcut
+
+    def show_page(self, key: str) -> None:
+        """Bring a page to the front."""
+        self._stack.setCurrentWidget(self._pages[key])
+        self.rail.choose(key)
+
+    @property
+    def page(self) -> str:
+        """Key of the page in front."""
+        return next(key for key, page in self._pages.items() if page is self._stack.currentWidget())
+
+    def bring_up(self) -> None:
+        """Show the window and give it the keyboard, also from the tray or minimised."""
+        self.setWindowState(self.windowState() & ~Qt.WindowState.WindowMinimized)
+        self.show()
+        self.raise_()
+        self.activateWindow()
+
+    def remember(self) -> None:
+        """Keep the window's place for the next run."""
+        self._memory.geometry = self.saveGeometry()
+        self._memory.save()
+
+    def _tint(self) -> None:
+        self.setWindowIcon(icons.icon("pin", self._theme.tokens.accent, 32))
+
+    @override
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        self.rail.set_narrow(event.size().width() < RAIL_NARROW_BELOW_PX)
+        super().resizeEvent(event)
+
+    @override
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.shown_changed.emit(True)
+
+    @override
+    def hideEvent(self, event: QHideEvent) -> None:
+        super().hideEvent(event)
+        self.shown_changed.emit(False)
+
+    @override
+    def closeEvent(self, event: QCloseEvent) -> None:
+        self.remember()
+        if self.may_close():
+            event.accept()
+        else:
+            event.ignore()

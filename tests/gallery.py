@@ -1,0 +1,156 @@
+"""Pictures of every page state, to look at: `python -m tests.gallery OUTDIR [NAME …]`. Needs no screen."""
+
+import os
+import sys
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import cast
+
+os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+
+from PySide6.QtCore import QEvent
+from PySide6.QtWidgets import QApplication, QWidget
+
+from app.core.library import ModelEntry
+from app.orphans.verdicts import Orphan
+from app.ui import notices
+from app.ui.main_window import MainWindow
+from app.ui.notices import Action, Notice
+from app.ui.pages.split_page import SplitPage
+from app.ui.split_inputs import SplitInputs
+from app.ui.split_presenter import present
+from app.ui.theme import Theme, ThemeChoice
+from app.ui.widgets.rail import RailEntry
+from app.ui.window_memory import WindowMemory
+from engine.contract.processes import ProcessIdentity
+from engine.contract.units import GIB
+from engine.system.protocols import MemoryUse
+from tests.app.ui import samples
+
+THEMES: tuple[ThemeChoice, ...] = ("dark", "light", "contrast")
+
+
+_IDLE = MemoryUse(
+    ram_used=int(14.6 * GIB), ram_total=int(191.7 * GIB), vram_used=int(0.9 * GIB), vram_total=int(31.8 * GIB)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """One picture: the inputs of the page, its notices, and the readings of the rail."""
+
+    inputs: SplitInputs
+    notices: tuple[Notice, ...] = ()
+    use: MemoryUse = _IDLE
+    pinned_bytes: int | None = 0
+    quota_bytes: int | None = int(95.6 * GIB)
+    size: tuple[int, int] = (1180, 800)
+
+
+_LOADED = MemoryUse(
+    ram_used=int(117.6 * GIB), ram_total=int(191.7 * GIB), vram_used=int(30.8 * GIB), vram_total=int(31.8 * GIB)
+)
+_SMALL = MemoryUse(ram_used=int(5.7 * GIB), ram_total=int(31.1 * GIB))
+
+
+def an_orphan() -> Orphan:
+    return Orphan(
+        pids=(18244,),
+        identities=(ProcessIdentity(pid=18244, create_time=0),),
+        name="python.exe",
+        command_line="python.exe -m engine serve plan.json",
+        reason="Its parent process is gone and it is in the ledger of an earlier run.",
+        confidence="ours",
+        preselected=True,
+        rss_bytes=int(28.9 * GIB),
+        gpu_bytes=int(14.2 * GIB),
+        age_s=1500,
+    )
+
+
+def _residency_notice(inputs: SplitInputs) -> Notice:
+    report = inputs.session.residency
+    assert report is not None
+    notice = notices.of_fallen(report, Action("Use 89.8 GiB from now on", "learn"))
+    assert notice is not None
+    return notice
+
+
+def _problem(inputs: SplitInputs, *actions: Action) -> Notice:
+    problem = inputs.problem or inputs.session.problem
+    assert problem is not None
+    return notices.of_problem(problem, *actions, dismissable=inputs.problem is None)
+
+
+def scenes() -> dict[str, Scene]:
+    """Every state, by name."""
+    gain = "Without it, 5 more layers fit in VRAM."
+    now = datetime(2026, 9, 1, 14, 6)
+    over = samples.over()
+    return {
+        "split": Scene(samples.stopped()),
+        "loading": Scene(samples.loading(), use=_LOADED, pinned_bytes=int(51.8 * GIB)),
+        "ready": Scene(samples.ready(), use=_LOADED, pinned_bytes=int(95.5 * GIB)),
+        "settled": Scene(
+            samples.settled(), (_residency_notice(samples.settled()),), use=_LOADED, pinned_bytes=int(89.8 * GIB)
+        ),
+        "orphan": Scene(samples.orphan(), (notices.of_orphan(an_orphan(), now, gain),), pinned_bytes=int(28.9 * GIB)),
+        "over": Scene(over, (_problem(over, Action("Use the largest context that fits", "largest", "primary")),)),
+        "unknown": Scene(samples.unknown_quota(), quota_bytes=None),
+        "crashed": Scene(samples.crashed(), (_problem(samples.crashed(), Action("Start again", "start", "primary")),)),
+        "nogpu": Scene(samples.no_gpu(), use=_SMALL, quota_bytes=None),
+        "simulated": Scene(samples.simulated(), use=_SMALL, quota_bytes=None),
+        "unreadable": Scene(samples.unreadable(), (_problem(samples.unreadable()),)),
+        "nomodel": Scene(SplitInputs()),
+        "small": Scene(over, (_problem(over),), size=(880, 600)),
+    }
+
+
+def build(theme: Theme, scene: Scene, folder: Path) -> MainWindow:
+    """A window that shows a scene."""
+    page = SplitPage(theme)
+    pages = (
+        (RailEntry("split", "split", "Split"), cast(QWidget, page)),
+        (RailEntry("chat", "chat", "Chat"), QWidget()),
+    )
+    window = MainWindow(theme, pages, WindowMemory(folder / "window.ini"))
+    window.resize(*scene.size)
+    name = scene.inputs.model_name
+    entry = ModelEntry(Path(name), name) if name else None
+    page.show_models((entry,) if entry else (), entry)
+    page.show_view(present(scene.inputs))
+    page.show_notices(scene.notices)
+    window.rail.show_memory(scene.use, pinned_bytes=scene.pinned_bytes, quota_bytes=scene.quota_bytes)
+    return window
+
+
+def settle(app: QApplication) -> None:
+    """Lay out and animate to the end."""
+    for _ in range(12):
+        app.processEvents()
+        app.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)
+
+
+def main(argv: list[str]) -> int:
+    out = Path(argv[0]) if argv else Path("gallery")
+    out.mkdir(parents=True, exist_ok=True)
+    app = QApplication([])
+    names = argv[1:]
+    for choice in THEMES[:2] if not names else THEMES:
+        theme = Theme(app, choice)
+        for name, scene in scenes().items():
+            if names and name not in names:
+                continue
+            window = build(theme, scene, out)
+            window.show()
+            settle(app)
+            window.grab().save(str(out / f"{name}-{choice}.png"))
+            window.close()
+            window.deleteLater()
+    print(f"pictures are in {out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
