@@ -4,8 +4,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.contract.checkpoint import read_shape
-from engine.contract.errors import ModelFolderError
+from engine.contract.checkpoint import read_shape, resolve_model_folder
 from engine.contract.shape import ModelShape
 
 DEMO_NAME = "demo model"
@@ -51,15 +50,10 @@ class Library:
         """The library with one more folder; the same one if it is in the list already.
 
         Raises:
-            ModelFolderError: there is no such folder, or it holds no config.json.
+            ModelFolderError: there is no such folder, it holds no config.json, or several models.
         """
         folder = folder.expanduser().absolute()
-        if not folder.is_dir():
-            raise ModelFolderError(f"There is no folder {folder}.", "Choose the folder that holds config.json.")
-        if not (folder / "config.json").is_file():
-            raise ModelFolderError(
-                f"No config.json in {folder}.", "Choose the folder that holds config.json and the weight files."
-            )
+        resolve_model_folder(folder)
         if self.find(folder) is not None:
             return self
         return Library((*self.folders, folder), self.demo_dir)

@@ -51,7 +51,7 @@ def test_a_folder_that_cannot_be_a_model_is_refused_in_words(tmp_path: Path) -> 
     with pytest.raises(ModelFolderError, match="There is no folder"):
         Library().add(tmp_path / "absent")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ModelFolderError, match=r"No config\.json"):
+    with pytest.raises(ModelFolderError, match=r"no config\.json"):
         Library().add(tmp_path / "empty")
 
 
