@@ -45,6 +45,8 @@ class _Style:
     italic: bool = False
     strike: bool = False
     code: bool = False
+    padding: bool = False  # around code: the background without the wide blanks of the mono font
+    bullet: bool = False
     quoted: bool = False
     link: str | None = None
 
@@ -146,8 +148,9 @@ class MarkdownWriter:
 
     def _item(self, cursor: QTextCursor) -> None:
         self._start(cursor, self._block(bottom=3))
-        cursor.setBlockCharFormat(_characters(self._colors, _Style(quoted=self._quote > 0)))  # colours the marker
         made, started = self._lists[-1]
+        bullet = made.style() is not QTextListFormat.Style.ListDecimal
+        cursor.setBlockCharFormat(_characters(self._colors, _Style(quoted=self._quote > 0, bullet=bullet)))
         if started is None:
             self._lists[-1] = (made, cursor.createList(made))
         else:
@@ -233,7 +236,9 @@ class MarkdownWriter:
                 case "link_close":
                     style = replace(style, link=None)
                 case "code_inline":
-                    self._text(cursor, f"{PAD}{token.content}{PAD}", replace(style, code=True))
+                    self._text(cursor, PAD, replace(style, padding=True))
+                    self._text(cursor, token.content, replace(style, code=True))
+                    self._text(cursor, PAD, replace(style, padding=True))
                 case "softbreak":
                     self._text(cursor, " ", style)
                 case "hardbreak":
@@ -251,12 +256,13 @@ class MarkdownWriter:
 @lru_cache(maxsize=256)
 def _characters(colors: Tokens, style: _Style) -> QTextCharFormat:
     made = QTextCharFormat()
-    if style.code:
+    if style.code or style.bullet:  # Qt leaves one blank between bullet and text: that of the mono font is wide enough
         made.setFont(mono_font(style.px - 1))
-        made.setBackground(QColor(colors.raised))
         made.setFontWeight(QFont.Weight.DemiBold if style.bold else QFont.Weight.Normal)
     else:
         made.setFont(ui_font(style.px, Weight.DemiBold if style.bold else Weight.Normal))
+    if style.code or style.padding:
+        made.setBackground(QColor(colors.raised))
     made.setFontItalic(style.italic)
     made.setFontStrikeOut(style.strike)
     made.setForeground(QColor(colors.text2 if style.quoted else colors.text))

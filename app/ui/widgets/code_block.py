@@ -1,11 +1,11 @@
 """A block of code in a message: language, Copy button, colours, its own horizontal scrolling."""
 
+from math import ceil
 from typing import Final
 
 from PySide6.QtCore import QSize, Qt, QTimer
 from PySide6.QtGui import (
     QColor,
-    QFontMetricsF,
     QGuiApplication,
     QSyntaxHighlighter,
     QTextCharFormat,
@@ -98,8 +98,8 @@ class CodeText(QPlainTextEdit):
 
     def fit(self) -> None:
         """As high as the lines, and the scroll bar where there is one."""
-        line_px = QFontMetricsF(self.font()).lineSpacing()
-        height = int(max(1, self.blockCount()) * line_px + 2 * self.document().documentMargin() + 2)
+        line_px = self.blockBoundingRect(self.document().lastBlock()).height()  # the first has the margin in it
+        height = ceil(max(1, self.blockCount()) * line_px + 2 * self.document().documentMargin()) + 1
         if self.horizontalScrollBar().maximum() > 0:
             height += self.horizontalScrollBar().sizeHint().height()
         if height != self.height():
