@@ -1,7 +1,6 @@
 """Child processes on Linux: a session of their own, ended as a whole."""
 
 import os
-import queue
 import signal
 import subprocess
 import threading
@@ -24,8 +23,9 @@ KILL_WAIT_S = 10.0  # a driver may hold a killed process for a while
 class PosixChild(ChildProcess):
     """A child that leads a session; its tree is that session and all descendants."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], parent: "_ParentThread | None" = None) -> None:
         self._process = process
+        self._parent = parent
         stat = read_stat(process.pid)
         if stat is None:  # impossible before poll() has collected the exit code
             raise LaunchRefusedError(program=str(process.args), code=None, words="it vanished while starting")
@@ -102,6 +102,8 @@ class PosixChild(ChildProcess):
     @override
     def close(self) -> None:
         self.kill_tree()
+        if self._parent is not None:
+            self._parent.release()
         for pipe in (self.stdin, self.stdout, self.stderr):
             with suppress(BrokenPipeError):  # unread input of a process that is gone
                 pipe.close()
@@ -119,14 +121,11 @@ class PosixChild(ChildProcess):
 
 
 class PosixLauncher(ChildLauncher):
-    """Starts children from a thread that lives as long as this process.
+    """Starts children from a thread that lives as long as they do.
 
     The kernel counts a child as orphaned when the *thread* that forked it ends, and then delivers the death signal
     the engine asked for (prctl(2), PR_SET_PDEATHSIG). A short-lived worker must therefore not fork itself.
     """
-
-    def __init__(self) -> None:
-        self._starter: _Starter | None = None
 
     @override
     def start(self, argv: Sequence[str], *, cwd: Path | None = None, env: dict[str, str] | None = None) -> ChildProcess:
@@ -144,31 +143,36 @@ class PosixLauncher(ChildLauncher):
         try:
             if threading.current_thread() is threading.main_thread():
                 return PosixChild(popen())
-            if self._starter is None:
-                self._starter = _Starter()
-            return PosixChild(self._starter.run(popen))
+            parent = _ParentThread(popen)
+            return PosixChild(parent.child(), parent)
         except OSError as cause:
             words = os.strerror(cause.errno) if cause.errno else str(cause)
             raise LaunchRefusedError(program=argv[0], code=cause.errno, words=words) from cause
 
 
-class _Starter:
-    """One thread for all forks that are asked for off the main thread."""
+class _ParentThread:
+    """Forks one child and then does nothing until it is released."""
 
-    def __init__(self) -> None:
-        self._jobs: queue.SimpleQueue[tuple[Callable[[], subprocess.Popen[bytes]], Future[subprocess.Popen[bytes]]]]
-        self._jobs = queue.SimpleQueue()
-        threading.Thread(target=self._work, name="process starter", daemon=True).start()
+    def __init__(self, popen: Callable[[], subprocess.Popen[bytes]]) -> None:
+        self._popen = popen
+        self._child: Future[subprocess.Popen[bytes]] = Future()
+        self._released = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="parent of a child", daemon=True)
+        self._thread.start()
 
-    def run(self, popen: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
-        answer: Future[subprocess.Popen[bytes]] = Future()
-        self._jobs.put((popen, answer))
-        return answer.result()
+    def child(self) -> subprocess.Popen[bytes]:
+        """The child, or the OSError of its start."""
+        return self._child.result()
+
+    def release(self) -> None:
+        """Let the thread end."""
+        self._released.set()
+        self._thread.join()
 
     def _work(self) -> None:
-        while True:
-            popen, answer = self._jobs.get()
-            try:
-                answer.set_result(popen())
-            except OSError as cause:
-                answer.set_exception(cause)
+        try:
+            self._child.set_result(self._popen())
+        except OSError as cause:
+            self._child.set_exception(cause)
+        else:
+            self._released.wait()

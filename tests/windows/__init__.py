@@ -1,0 +1,1 @@
+"""Tests that need Windows, or the Windows interpreter under Wine; skipped elsewhere."""
