@@ -18,6 +18,7 @@ class KvShape(Record):
     key_dim: int = Field(gt=0)
     value_dim: int = Field(gt=0)
     window: int | None = Field(default=None, gt=0, description="sliding window in tokens; None: full attention")
+    n_heads: int | None = Field(default=None, gt=0, description="query heads; None: as many as KV heads")
 
     @property
     def values_per_token(self) -> int:

@@ -1,1 +1,1 @@
-"""Tests of the engine, mirroring its tree."""
+"""Tests of the engine."""

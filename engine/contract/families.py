@@ -1,0 +1,134 @@
+"""Which model type a configuration is of, and what its modelling code makes of it. No torch, no transformers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from engine.contract.errors import CannotEstimateError, SplitpinError, UnsupportedModelError
+from engine.contract.families_anatomy import Anatomy
+from engine.contract.families_excluded import CANNOT_ESTIMATE, NOT_RUNNABLE
+from engine.contract.families_facts import ConfigFacts
+from engine.contract.families_table import FAMILIES, TIED_BY_DEFAULT
+
+_NESTED = ("text_config", "language_config", "llm_config", "thinker_config")
+_EXPERT_KEYS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+_UNTIED_WRAPPERS = frozenset({"qwen3_vl_moe"})  # their text part alone would be tied
+
+
+@dataclass(frozen=True, slots=True)
+class TextConfig:
+    """The part of a config.json that describes the language model, and what stands around it."""
+
+    model_type: str
+    values: Mapping[str, Any]
+    outer: tuple[Mapping[str, Any], ...]  # outermost first; empty where nothing is nested
+
+    def anywhere(self, key: str) -> Any:
+        """The value in the text part, or in the nearest part around it; None where missing or null."""
+        for part in (self.values, *reversed(self.outer)):
+            if part.get(key) is not None:
+                return part[key]
+        return None
+
+
+def text_config(config: Mapping[str, Any]) -> TextConfig:
+    """Unwrap `text_config` and the like.
+
+    Raises:
+        CannotEstimateError: the text part is only a reference to another model.
+    """
+    outer: list[Mapping[str, Any]] = []
+    values = config
+    while nested := next((values[key] for key in _NESTED if isinstance(values.get(key), dict)), None):
+        outer.append(values)
+        if set(nested) <= {"_name_or_path", "model_type", "architectures"}:
+            raise CannotEstimateError(
+                f"config.json only refers to {nested.get('_name_or_path') or 'another model'} for its language model;"
+                " the config.json of that model is missing.",
+                "Add the missing file, or choose the folder of that model.",
+                missing_file="config.json",
+            )
+        values = nested
+    own = values.get("model_type")
+    wrapper = outer[-1].get("model_type") if outer else None
+    model_type = str(own or (f"{wrapper}_text" if wrapper else ""))
+    return TextConfig(model_type=model_type, values=values, outer=tuple(outer))
+
+
+def anatomy_of(config: Mapping[str, Any]) -> tuple[TextConfig, ConfigFacts, Anatomy]:
+    """What the modelling code builds from a config.json.
+
+    Raises:
+        UnsupportedModelError: not a Mixture-of-Experts model, or a type the engine cannot run.
+        CannotEstimateError: a fact is missing, or the model keeps something else than keys and values.
+    """
+    text = text_config(config)
+    rule = FAMILIES.get(text.model_type)
+    if rule is None:
+        raise _why_not(text)
+    facts = ConfigFacts(text.values, text.model_type)
+    anatomy = rule(facts, _tied(text))
+    return text, facts, anatomy
+
+
+def _tied(text: TextConfig) -> bool:
+    """Whether the output head is the input embedding: the outermost configuration decides, as in transformers."""
+    default = text.model_type in TIED_BY_DEFAULT
+    if not text.outer:
+        return ConfigFacts(text.values, text.model_type).flag(("tie_word_embeddings", default))
+    wrapper = text.outer[-1]
+    wrapper_type = str(wrapper.get("model_type"))
+    default = default and wrapper_type not in _UNTIED_WRAPPERS
+    tied = ConfigFacts(wrapper, wrapper_type).flag(("tie_word_embeddings", default))
+    inner = text.values.get("tie_word_embeddings") is True
+    return tied or (inner and wrapper_type == "glm4v_moe")
+
+
+def _why_not(text: TextConfig) -> SplitpinError:
+    """The error for a type that has no family rules."""
+    plain = text.model_type.removesuffix("_text")
+    names = text.anywhere("architectures")
+    architecture = names[0] if isinstance(names, list) and names else None
+    if reason := CANNOT_ESTIMATE.get(plain):
+        return CannotEstimateError(
+            f"The memory of {plain} models is not known yet: they have {reason}.",
+            "Choose a model with ordinary attention.",
+            model_type=plain,
+        )
+    if reason := NOT_RUNNABLE.get(plain):
+        return UnsupportedModelError(
+            f"Architecture {plain} is not supported: {reason}.",
+            _list_fix(),
+            model_type=plain,
+            architecture=architecture,
+        )
+    if "num_hidden_layers" not in text.values and "n_layer" not in text.values:
+        return CannotEstimateError(
+            f"config.json of this {plain or 'model'} says neither layers nor attention; memory cannot be computed.",
+            "Choose a folder whose config.json is complete.",
+            model_type=plain,
+            fact="num_hidden_layers",
+        )
+    if not any(key in text.values for key in _EXPERT_KEYS):
+        return UnsupportedModelError(
+            f"This {plain or 'unnamed'} model is not a Mixture-of-Experts model: config.json names no routed experts.",
+            "Choose a Mixture-of-Experts model.",
+            model_type=plain,
+            architecture=architecture,
+        )
+    named = f" (config.json names {architecture})" if architecture else ""
+    return UnsupportedModelError(
+        f"Architecture {plain or 'without a name'} is not supported{named}.",
+        _list_fix(),
+        model_type=plain,
+        architecture=architecture,
+    )
+
+
+def supported_families() -> tuple[str, ...]:
+    """Model types with family rules, for people, in alphabetical order."""
+    return tuple(sorted(name.removesuffix("_text") for name in FAMILIES))
+
+
+def _list_fix() -> str:
+    return f"Choose a model of one of these types: {', '.join(supported_families())}."

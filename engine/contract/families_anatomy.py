@@ -1,0 +1,266 @@
+"""From a configuration to the parts of a decoder: KV shapes, experts, and how many dense weights there are.
+
+Letters as in shape.py, and H query heads, V vocabulary, S width of the shared expert.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from engine.contract.errors import CannotEstimateError, UnsupportedModelError
+from engine.contract.families_facts import ConfigFacts, Flag
+from engine.contract.families_rules import MoeRule, SizeRule, WindowRule, every_layer, no_size, no_windows
+from engine.contract.shape import ExpertShape, KvShape, LayerShape
+
+_HEAD_SIZE_FIX = "Choose a folder whose config.json says head_dim."
+
+
+@dataclass(frozen=True, slots=True)
+class DenseCount:
+    """Numbers of dense weights: those stored in the model's own format, and those kept in fp32 whatever it is."""
+
+    plain: int = 0
+    fp32: int = 0
+
+    def __add__(self, other: "DenseCount") -> "DenseCount":
+        return DenseCount(self.plain + other.plain, self.fp32 + other.fp32)
+
+
+@dataclass(frozen=True, slots=True)
+class Anatomy:
+    """What the modelling code builds from one configuration."""
+
+    layers: tuple[LayerShape, ...]
+    experts: ExpertShape
+    hidden_size: int
+    vocab_size: int
+    max_context_tokens: int
+    embedding: DenseCount  # input embedding, output head unless tied, final norm, what exists once
+    body: DenseCount  # all layers
+    fp32_names: tuple[str, ...] = ()  # weights whose name contains one of these are kept in fp32
+    tied: bool = False
+
+    @property
+    def dense(self) -> DenseCount:
+        """All weights that every token uses."""
+        return self.embedding + self.body
+
+
+AnatomyRule = Callable[[ConfigFacts, bool], Anatomy]  # facts, tied embeddings
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Where one model type departs from the plain decoder with routed experts. Defaults are the most usual case.
+
+    `vocab_size`, `max_context` and `top_k` are the defaults of the configuration class in transformers 5.24.
+    """
+
+    vocab_size: int
+    max_context: int
+    top_k: int
+    # attention
+    head_size: Literal["key or quotient", "key", "quotient"] = "key or quotient"
+    value_key: str | None = None  # values have a head size of their own under this key
+    all_heads_if_missing: bool = False  # no num_key_value_heads means one KV head per query head
+    heads_per_layer: str | None = None  # key of a list with the query heads of each layer
+    sliding_kv_factor: int = 1  # sliding layers have this many times the KV heads
+    windows: WindowRule = no_windows
+    qkv_bias: Flag | bool = ("attention_bias", False)
+    out_bias: Flag | bool = ("attention_bias", False)
+    qk_norm: Literal["none", "head", "width"] = "none"  # norms of queries and keys: per head, or over all heads
+    qk_norm_flag: Flag | bool = True
+    sinks: Literal["none", "all", "sliding", "all fp32"] = "none"  # one learned sink per query head
+    out_gate: Callable[[ConfigFacts, int, int], int] | None = None  # facts, H, D -> weights per model width, + biases
+    out_gate_bias: bool = False
+    # layers
+    norms: int = 2  # vectors of M in one layer
+    norm_bias: bool = False
+    moe: MoeRule = every_layer
+    mlp: SizeRule = no_size  # width of the feed-forward block of dense layers
+    mlp_bias: Flag | bool = False
+    inner_key: str = "moe_intermediate_size"
+    width_key: str = "hidden_size"
+    expert_bias: bool = False
+    shared: SizeRule = no_size
+    shared_gate: bool = False  # the shared expert has a gate of M weights
+    router_bias: bool = False
+    router_fp32: bool = False
+    correction: Literal["none", "plain", "fp32"] = "none"  # one routing bias per expert
+    more: Callable[[ConfigFacts, ExpertShape, bool], DenseCount] | None = None  # per layer: facts, experts, moe
+    head_bias: Flag | bool = False
+    fp32_names: tuple[str, ...] = ()
+
+    def __call__(self, facts: ConfigFacts, tied: bool) -> Anatomy:
+        """Read one configuration.
+
+        Raises:
+            CannotEstimateError: a fact is missing or of an unknown kind.
+            UnsupportedModelError: the model has no routed experts.
+        """
+        kv_shapes = self.kv_shapes(facts)
+        moe = self.moe(facts, len(kv_shapes))
+        experts = self.expert_shape(facts)
+        require_experts(facts, any(moe))
+        width = facts.required("hidden_size")
+        layers = tuple(
+            LayerShape(index=index, kv=kv, moe=is_moe)
+            for index, (kv, is_moe) in enumerate(zip(kv_shapes, moe, strict=True))
+        )
+        body = DenseCount()
+        for layer in layers:
+            body += self._attention(facts, layer, width) + self._feed_forward(facts, experts, layer.moe, width)
+            body += DenseCount(self.norms * width * (2 if self.norm_bias else 1))
+            if self.more:
+                body += self.more(facts, experts, layer.moe)
+        vocab = facts.assumed("vocab_size", self.vocab_size, least=1)
+        head = 0 if tied else vocab * width
+        bias = vocab if facts.flag(self.head_bias) else 0
+        return Anatomy(
+            layers=layers,
+            experts=experts,
+            hidden_size=width,
+            vocab_size=vocab,
+            max_context_tokens=facts.assumed("max_position_embeddings", self.max_context, least=1),
+            embedding=DenseCount(vocab * width + head + bias + width * (2 if self.norm_bias else 1)),
+            body=body,
+            fp32_names=self.fp32_names,
+            tied=tied,
+        )
+
+    def kv_shapes(self, facts: ConfigFacts) -> tuple[KvShape, ...]:
+        """What each layer caches.
+
+        Raises:
+            CannotEstimateError: a fact is missing, or the head size cannot be derived.
+        """
+        if facts.has("per_layer_config"):
+            raise CannotEstimateError(
+                "config.json gives single layers their own sizes; this is not known for this family.",
+                "Choose another model.",
+                fact="per_layer_config",
+            )
+        layers = facts.required("num_hidden_layers")
+        heads = facts.required("num_attention_heads")
+        kv_heads = self._kv_heads(facts, heads)
+        head_size = self._head_size(facts, heads)
+        value_size = head_size if self.value_key is None else facts.required(self.value_key)
+        per_layer = (heads,) * layers if self.heads_per_layer is None else self._heads_of_layers(facts, heads, layers)
+        return tuple(
+            KvShape(
+                n_kv_heads=kv_heads * (1 if window is None else self.sliding_kv_factor),
+                key_dim=head_size,
+                value_dim=value_size,
+                window=window,
+                n_heads=layer_heads,
+            )
+            for window, layer_heads in zip(self.windows(facts, layers), per_layer, strict=True)
+        )
+
+    def expert_shape(self, facts: ConfigFacts) -> ExpertShape:
+        """The routed experts of one layer."""
+        require_experts(facts, facts.optional("num_experts", least=0) != 0)
+        return ExpertShape(
+            n_experts=facts.required("num_experts"),
+            top_k=_top_k(facts, self.top_k),
+            width=facts.required(self.width_key),
+            inner=facts.required(self.inner_key),
+            has_bias=self.expert_bias,
+        )
+
+    def _kv_heads(self, facts: ConfigFacts, heads: int) -> int:
+        given = facts.optional("num_key_value_heads")
+        if given is None and (self.all_heads_if_missing or facts.has("num_key_value_heads")):
+            return heads
+        return facts.required("num_key_value_heads")
+
+    def _head_size(self, facts: ConfigFacts, heads: int) -> int:
+        given = facts.optional("head_dim")
+        if given is not None and self.head_size != "quotient":
+            return given
+        width = facts.required("hidden_size")
+        if self.head_size == "key":
+            raise CannotEstimateError(
+                f"Cannot derive head size: config.json has no head_dim, which {facts.model_type} models need.",
+                _HEAD_SIZE_FIX,
+                fact="head_dim",
+            )
+        if width % heads:
+            raise CannotEstimateError(
+                f"Cannot derive head size: config.json has no head_dim, and hidden_size {width} is not a multiple"
+                f" of {heads} heads.",
+                _HEAD_SIZE_FIX,
+                fact="head_dim",
+                hidden_size=width,
+                num_attention_heads=heads,
+            )
+        return width // heads
+
+    def _heads_of_layers(self, facts: ConfigFacts, heads: int, layers: int) -> tuple[int, ...]:
+        given = facts.numbers(self.heads_per_layer or "")
+        if given is None:
+            return (heads,) * layers
+        if len(given) != layers:
+            raise CannotEstimateError(
+                f"{self.heads_per_layer} in config.json names {len(given)} layers; the model has {layers}.",
+                "Choose a folder whose config.json is complete.",
+                fact=self.heads_per_layer,
+            )
+        return given
+
+    def _attention(self, facts: ConfigFacts, layer: LayerShape, width: int) -> DenseCount:
+        if layer.kv is None or layer.kv.n_heads is None:
+            return DenseCount()
+        kv, heads = layer.kv, layer.kv.n_heads
+        queries, keys, values = heads * kv.key_dim, kv.n_kv_heads * kv.key_dim, kv.n_kv_heads * kv.value_dim
+        gathered = heads * kv.value_dim
+        plain = width * (queries + keys + values + gathered)
+        if facts.flag(self.qkv_bias):
+            plain += queries + keys + values
+        if facts.flag(self.out_bias):
+            plain += width
+        if self.qk_norm != "none" and facts.flag(self.qk_norm_flag):
+            plain += 2 * kv.key_dim if self.qk_norm == "head" else queries + keys
+        if self.out_gate is not None:
+            plain += width * self.out_gate(facts, heads, kv.key_dim) + (heads if self.out_gate_bias else 0)
+        sinks = heads if self.sinks != "none" and (self.sinks != "sliding" or kv.window is not None) else 0
+        fp32 = self.sinks == "all fp32"
+        return DenseCount(plain + (0 if fp32 else sinks), sinks if fp32 else 0)
+
+    def _feed_forward(self, facts: ConfigFacts, experts: ExpertShape, moe: bool, width: int) -> DenseCount:
+        if not moe:
+            return DenseCount(gated_mlp(width, self.mlp(facts), facts.flag(self.mlp_bias)))
+        shared = self.shared(facts)
+        plain = gated_mlp(width, shared, facts.flag(self.mlp_bias)) if shared else 0
+        plain += width if self.shared_gate else 0
+        router = experts.n_experts * width
+        correction = experts.n_experts if self.correction != "none" else 0
+        fp32 = (router if self.router_fp32 else 0) + (correction if self.correction == "fp32" else 0)
+        plain += router + correction - fp32 + (experts.n_experts if self.router_bias else 0)
+        return DenseCount(plain, fp32)
+
+
+def gated_mlp(width: int, inner: int, bias: bool = False) -> int:
+    """Weights of one gate, up, down block: 3 · M · F, and 2 · F + M biases."""
+    return 3 * width * inner + (2 * inner + width if bias else 0)
+
+
+def require_experts(facts: ConfigFacts, there: bool) -> None:
+    """Refuse models without routed experts.
+
+    Raises:
+        UnsupportedModelError: `there` is false.
+    """
+    if not there:
+        raise UnsupportedModelError(
+            f"This {facts.model_type} model is not a Mixture-of-Experts model: no layer has routed experts.",
+            "Choose a Mixture-of-Experts model.",
+            model_type=facts.model_type,
+        )
+
+
+def _top_k(facts: ConfigFacts, default: int) -> int:
+    listed = facts.given("num_experts_per_tok")
+    if isinstance(listed, list):  # a number per layer: the slots must hold the largest
+        return max((number for number in listed if isinstance(number, int) and number > 0), default=default)
+    return facts.assumed("num_experts_per_tok", default, least=1)

@@ -1,0 +1,58 @@
+"""Mixture-of-Experts types of transformers 5.24 that cannot be estimated or run yet, each with its reason."""
+
+_LATENT = "multi-head latent attention"
+_LATENT_INDEX = "multi-head latent attention with an index of its own"
+_LINEAR = "linear attention layers"
+_MAMBA = "Mamba layers"
+_CONVOLUTION = "layers that keep convolution states"
+
+CANNOT_ESTIMATE: dict[str, str] = {
+    "axk1": _LATENT,
+    "axk2": _LATENT_INDEX,
+    "bailing_hybrid": _LINEAR,
+    "deepseek_v2": _LATENT,
+    "deepseek_v3": _LATENT,
+    "deepseek_v32": _LATENT_INDEX,
+    "deepseek_v4": "compressed attention in several tiers",
+    "diffusion_gemma": "text diffusion instead of token-by-token generation",
+    "dots3_note": _LATENT_INDEX,
+    "ernie4_5_vl_moe": "two banks of routed experts in each layer",
+    "glm4_moe_lite": _LATENT,
+    "glm5_next": _LINEAR,
+    "glm_moe_dsa": _LATENT_INDEX,
+    "granitemoehybrid": _MAMBA,
+    "hy_v4": _LATENT_INDEX,
+    "hy_v4_vl": _LATENT_INDEX,
+    "inkling": _CONVOLUTION,
+    "inkling2": _CONVOLUTION,
+    "inkling2_loop": _CONVOLUTION,
+    "jamba": _MAMBA,
+    "kimi_k25": _LATENT,
+    "kimi_linear": _LINEAR,
+    "lara_mini": _LINEAR,
+    "lfm2_moe": _CONVOLUTION,
+    "minimax": _LINEAR,
+    "minimax_m3_vl": "sparse attention with an index of its own",
+    "mistral4": _LATENT,
+    "mistral_large4": _LATENT_INDEX,
+    "nemotron_h": _MAMBA,
+    "openai_privacy_filter": "an encoder that labels tokens instead of generating them",
+    "qwen3_5_moe": _LINEAR,
+    "qwen3_next": _LINEAR,
+    "qwen4_exp": _LINEAR,
+    "sarvam_mla": _LATENT,
+    "unlimited_ocr": "reference windows in its attention",
+    "zaya": _CONVOLUTION,
+}
+
+NOT_RUNNABLE: dict[str, str] = {
+    "dbrx": "its experts are stored and called in a way of their own",
+    "doge": "its experts are single neurons fetched by keys",
+    "jetmoe": "its attention has experts too",
+    "llama4": "its experts are called in a way of their own",
+    "longcat_flash": "its experts are called in a way of their own",
+    "nllb_moe": "it is an encoder-decoder model",
+    "step3p5": "its experts are called in a way of their own",
+    "step3p7": "its experts are called in a way of their own",
+    "switch_transformers": "it is an encoder-decoder model",
+}

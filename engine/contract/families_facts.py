@@ -1,0 +1,134 @@
+"""A config.json as the family rules read it: what decides bytes must be there, what is assumed is written down."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from engine.contract.errors import CannotEstimateError
+
+Flag = tuple[str, bool]  # key of config.json and what the modelling code takes where the key is missing
+
+_FIX = "Choose a folder whose config.json is complete."
+
+_OTHER_NAMES: dict[str, tuple[str, ...]] = {
+    "num_hidden_layers": ("n_layer", "n_layers"),
+    "hidden_size": ("n_embd", "d_model"),
+    "num_attention_heads": ("n_head", "n_heads"),
+    "num_key_value_heads": ("n_head_kv",),
+    "max_position_embeddings": ("n_positions", "n_ctx"),
+    "num_experts": ("num_local_experts", "n_routed_experts", "moe_num_experts"),
+    "num_experts_per_tok": ("moe_topk", "moe_k", "top_k_experts"),
+    "n_shared_experts": ("num_shared_experts", "moe_num_shared_experts"),
+}
+
+
+class ConfigFacts:
+    """Typed reads of one configuration; `assumptions` collects, in words, what the file did not say.
+
+    A fact that decides the KV cache or the banks is required. The rest falls back on the default of the modelling
+    code, which the engine would use too, and is noted.
+    """
+
+    def __init__(self, values: Mapping[str, Any], model_type: str) -> None:
+        self._values = values
+        self.model_type = model_type
+        self.assumptions: list[str] = []
+
+    def given(self, key: str) -> Any:
+        """The raw value under the key or one of its older names; None where missing or null."""
+        for name in (key, *_OTHER_NAMES.get(key, ())):
+            if self._values.get(name) is not None:
+                return self._values[name]
+        return None
+
+    def has(self, key: str) -> bool:
+        """Whether the file has the key at all, even as null."""
+        return key in self._values
+
+    def optional(self, key: str, *, least: int = 1) -> int | None:
+        """A whole number, or None where it is missing.
+
+        Raises:
+            CannotEstimateError: the value is not a whole number of at least `least`.
+        """
+        value = self.given(key)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise CannotEstimateError(
+                f"config.json says {key} = {value!r:.60}, which is not a whole number of at least {least}.",
+                _FIX,
+                fact=key,
+            )
+        return value
+
+    def required(self, key: str) -> int:
+        """A whole number above zero.
+
+        Raises:
+            CannotEstimateError: the fact is missing or not a number; the error names it.
+        """
+        value = self.optional(key)
+        if value is None:
+            raise CannotEstimateError(
+                f"config.json of this {self.model_type} model does not say {key}; no memory figure without it.",
+                _FIX,
+                fact=key,
+            )
+        return value
+
+    def assumed(self, key: str, default: int, *, least: int = 0) -> int:
+        """A whole number, or the modelling code's default, which is then noted as an assumption."""
+        value = self.optional(key, least=least)
+        if value is not None:
+            return value
+        note = f"{key} is not in config.json; {default:,} taken, the default of {self.model_type}"
+        if note not in self.assumptions:
+            self.assumptions.append(note)
+        return default
+
+    def quiet(self, key: str, default: int, *, least: int = 0) -> int:
+        """A whole number, or a default that checkpoints usually leave out (a step of 1, no shared expert)."""
+        value = self.optional(key, least=least)
+        return default if value is None else value
+
+    def flag(self, flag: Flag | bool) -> bool:
+        """A yes or no; a plain bool is the answer itself."""
+        if isinstance(flag, bool):
+            return flag
+        key, default = flag
+        value = self.given(key)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise CannotEstimateError(f"config.json says {key} = {value!r:.60}, not true or false.", _FIX, fact=key)
+        return value
+
+    def names(self, key: str, length: int) -> tuple[str, ...] | None:
+        """A list of one word per layer, or None where it is missing.
+
+        Raises:
+            CannotEstimateError: not a list of words, or not one for every layer.
+        """
+        value = self.given(key)
+        if value is None:
+            return None
+        if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+            raise CannotEstimateError(f"{key} in config.json is not a list of words.", _FIX, fact=key)
+        if len(value) != length:
+            raise CannotEstimateError(
+                f"{key} in config.json names {len(value)} layers; the model has {length}.", _FIX, fact=key
+            )
+        return tuple(value)
+
+    def numbers(self, key: str) -> tuple[int, ...] | None:
+        """A list of whole numbers, or None where it is missing.
+
+        Raises:
+            CannotEstimateError: not a list of whole numbers.
+        """
+        value = self.given(key)
+        if value is None:
+            return None
+        if not isinstance(value, list) or not all(isinstance(number, int) for number in value):
+            raise CannotEstimateError(f"{key} in config.json is not a list of whole numbers.", _FIX, fact=key)
+        return tuple(value)

@@ -1,0 +1,9 @@
+"""All families with ordinary attention that transformers 5.24 runs through its experts interface."""
+
+from engine.contract.families_anatomy import AnatomyRule
+from engine.contract.families_full import FULL_FAMILIES
+from engine.contract.families_sliding import SLIDING_FAMILIES
+
+FAMILIES: dict[str, AnatomyRule] = {**FULL_FAMILIES, **SLIDING_FAMILIES}
+
+TIED_BY_DEFAULT = frozenset({"cohere2_moe", "ernie4_5_moe", "gemma4_text", "qwen3_vl_moe_text"})

@@ -1,0 +1,283 @@
+"""The family rules against the modules that transformers builds: this table is the gate for an upgrade of transformers.
+
+Every case writes a config.json as transformers writes it, reads it without torch, and compares experts, KV shapes,
+windows and dense bytes with the real module on the meta device.
+"""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from transformers import CONFIG_MAPPING, DynamicCache
+from transformers.models.auto import modeling_auto
+
+from engine.contract.checkpoint import read_shape
+from engine.contract.errors import CannotEstimateError, UnsupportedModelError
+from engine.contract.families_excluded import CANNOT_ESTIMATE, NOT_RUNNABLE
+from engine.contract.families_table import FAMILIES
+from engine.contract.formats import WeightFormat
+from engine.contract.shape import KvShape, ModelShape
+
+_LAYER = re.compile(r"layers\.(\d+)\.")
+_SMALL_GEMMA = {
+    "hidden_size": 128,
+    "enable_moe_block": True,
+    "num_experts": 16,
+    "top_k_experts": 4,
+    "moe_intermediate_size": 32,
+    "hidden_size_per_layer_input": 0,
+}
+
+# model type -> variants; each is what differs from the class defaults, beside the number of layers
+CASES: dict[str, list[dict[str, Any]]] = {
+    "afmoe": [{}, {"attention_bias": True, "num_dense_layers": 3, "num_key_value_heads": 4}],
+    "aria_text": [{"num_key_value_heads": 8}, {"mlp_bias": True, "attention_bias": True, "head_dim": 64}],
+    "beam": [{}, {"attention_bias": True, "mlp_layer_types": ["sparse", "dense"] * 4}],
+    "cohere2_moe": [
+        {},
+        {"first_k_dense_replace": 2, "prefix_dense_intermediate_size": 1000, "num_shared_experts": 2},
+        {"tie_word_embeddings": False, "attention_bias": True, "num_key_value_heads": 8, "rms_norm_eps": 1e-5},
+    ],
+    "dots1": [
+        {"n_routed_experts": 16, "num_experts_per_tok": 4, "n_shared_experts": 2, "max_window_layers": 3},
+        {"n_routed_experts": 16, "num_experts_per_tok": 4, "n_shared_experts": 1, "first_k_dense_replace": 2,
+         "attention_bias": True},
+    ],
+    "ernie4_5_moe": [{}, {"use_bias": True, "moe_layer_interval": 2, "tie_word_embeddings": False,
+                          "moe_num_shared_experts": 0}, {"moe_layer_end_index": 5}],
+    "exaone_moe": [{}, {"first_k_dense_replace": 3, "num_key_value_heads": 8, "sliding_window_pattern": 2}],
+    "flex_olmo": [{}, {"num_key_value_heads": 8, "attention_bias": True}],
+    "flint": [{}, {"mlp_only_layers": [], "attention_bias": True, "decoder_sparse_step": 2}],
+    "gemma4_text": [
+        _SMALL_GEMMA,
+        {**_SMALL_GEMMA, "attention_k_eq_v": True, "num_global_key_value_heads": 2, "attention_bias": True},
+        {**_SMALL_GEMMA, "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 500,
+         "num_kv_shared_layers": 2, "use_double_wide_mlp": True},
+    ],
+    "glm4_moe": [
+        {"head_dim": 128},
+        {"head_dim": 128, "attention_bias": True, "use_qk_norm": True, "first_k_dense_replace": 3,
+         "tie_word_embeddings": True},
+    ],
+    "gpt_oss": [{}, {"attention_bias": False, "layer_types": ["full_attention"] * 8}],
+    "granitemoe": [{}, {"num_key_value_heads": 8, "attention_bias": True, "tie_word_embeddings": True}],
+    "granitemoe_swa": [{}, {"shared_intermediate_size": 512, "num_key_value_heads": 8}],
+    "granitemoeshared": [{}, {"shared_intermediate_size": 512}],
+    "hunyuan_v1_moe": [{"head_dim": 128, "num_experts": 16, "moe_topk": 4},
+                       {"head_dim": 64, "num_experts": 16, "moe_topk": [4, 8] * 4, "num_key_value_heads": 8}],
+    "hy_v3": [{}, {"mlp_bias": True, "attention_bias": True, "num_shared_experts": 2}],
+    "kolibri1": [{}, {"sliding_window": 64}],
+    "laguna": [
+        {},
+        {"gating": "per-element", "num_attention_heads_per_layer": [48, 64] * 4,
+         "layer_types": ["full_attention", "sliding_attention"] * 4},
+    ],
+    "mellum": [
+        {},
+        {"layer_types": ["sliding_attention", "full_attention"] * 4, "mlp_layer_types": ["dense"] + ["sparse"] * 7},
+    ],
+    "mimo_v2_flash": [{}, {"attention_bias": True, "sliding_window": 33}],
+    "minimax_m2": [{}, {"head_dim": 64}],
+    "mixtral": [{}, {"sliding_window": 4096, "head_dim": 64, "tie_word_embeddings": True}],
+    "olmoe": [{}, {"num_key_value_heads": 4, "attention_bias": True}],
+    "phimoe": [{}, {"attention_bias": True, "lm_head_bias": True, "sliding_window": 2047}],
+    "qwen2_moe": [{}, {"qkv_bias": False, "decoder_sparse_step": 2},
+                  {"use_sliding_window": True, "max_window_layers": 4, "mlp_only_layers": [0, 5]}],
+    "qwen3_moe": [{"head_dim": 128}, {"head_dim": 128, "mlp_only_layers": [0, 1], "attention_bias": True},
+                  {"head_dim": 96, "decoder_sparse_step": 2, "use_sliding_window": True}],
+    "sarvam_moe": [{}, {"use_qk_norm": False, "attention_bias": True}],
+    "solar_open": [{}, {"attention_bias": True, "n_shared_experts": 2}],
+}  # fmt: skip
+
+# wrapper type -> variants of (what differs in the text part, what differs around it)
+NESTED: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
+    "aria": [({"head_dim": 128}, {})],
+    "deepseek_ocr2": [({"mlp_layer_types": ["dense"] + ["sparse"] * 7, "num_experts_per_tok": 6}, {})],
+    "gemma4": [
+        (_SMALL_GEMMA, {"vision_config": None, "audio_config": None}),
+        (_SMALL_GEMMA, {"vision_config": None, "audio_config": None, "tie_word_embeddings": False}),
+    ],
+    "glm4v_moe": [({"head_dim": 128}, {}), ({"head_dim": 128, "attention_bias": False}, {"tie_word_embeddings": True})],
+    "muse_spark": [({}, {}), ({"mlp_layer_types": ["dense"] + ["sparse"] * 7}, {})],
+    "qwen3_omni_moe_thinker": [({"num_attention_heads": 32, "head_dim": 128, "vocab_size": 5000}, {})],
+    "qwen3_vl_moe": [({"head_dim": 128}, {}), ({"num_key_value_heads": 4}, {"tie_word_embeddings": True})],
+}  # fmt: skip
+
+# what a text part needs beside its class defaults to be complete
+_TO_BE_COMPLETE: dict[str, dict[str, Any]] = {
+    "deepseek_ocr2_text": {"mlp_layer_types": ["sparse"] * 32, "num_experts_per_tok": 6},
+    "glm4v_moe_text": {"head_dim": 128},
+    "qwen3_omni_moe_text": {"head_dim": 128},
+}
+
+# qwen3_omni_moe is not built whole: it speaks, too. Its thinker is built above and holds the whole text part.
+
+
+def _flat() -> list[Any]:
+    return [
+        pytest.param(CONFIG_MAPPING[kind], {"num_hidden_layers": 8, **extra}, {}, id=f"{kind}-{index}")
+        for kind, variants in CASES.items()
+        for index, extra in enumerate(variants)
+    ]
+
+
+def _nested() -> list[Any]:
+    return [
+        pytest.param(
+            CONFIG_MAPPING[kind],
+            {},
+            {"text_config": {"num_hidden_layers": 8, **text}, **around},
+            id=f"{kind}-{index}",
+        )
+        for kind, variants in NESTED.items()
+        for index, (text, around) in enumerate(variants)
+    ]
+
+
+def _build(config: Any) -> Any:
+    mappings: list[Any] = [
+        modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING,
+        modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
+    ]
+    kind = next(mapping[type(config)] for mapping in mappings if type(config) in mapping)
+    with torch.device("meta"):
+        return kind._from_config(config, dtype=torch.bfloat16)
+
+
+def _expert_modules(model: Any) -> dict[int, Any]:
+    found = {}
+    for path, module in model.named_modules():
+        if hasattr(module, "has_gate") and hasattr(module, "is_transposed"):
+            match = _LAYER.search(path + ".")
+            assert match is not None
+            found[int(match[1])] = module
+    return found
+
+
+def _dense_bytes(model: Any) -> int:
+    """Bytes as from_pretrained would load them in bf16, without routed experts and without parts for pictures."""
+    experts = {id(p) for module in _expert_modules(model).values() for p in module.parameters(recurse=False)}
+    strict = model._keep_in_fp32_modules_strict
+    names = {name for name in model.state_dict() if not re.search(r"vis(ion|ual)|audio|projector|separator", name)}
+    seen: set[int] = set()
+    total = 0
+    named = [*model.named_parameters(remove_duplicate=False), *model.named_buffers()]
+    for name, tensor in named:
+        if name not in names or id(tensor) in experts or id(tensor) in seen:
+            continue
+        seen.add(id(tensor))
+        fp32 = tensor.dtype is torch.float32 or any(part in name for part in strict)
+        total += tensor.numel() * (4 if fp32 else 2)
+    return total
+
+
+def _kv_shapes(model: Any, config: Any) -> list[KvShape | None]:
+    attention = {
+        int(match[1]): module
+        for path, module in model.named_modules()
+        if (match := _LAYER.search(path)) and path.endswith("self_attn") and not re.search(r"vis(ion|ual)|audio", path)
+    }
+    cached: list[Any] = list(DynamicCache(config=config).layers)
+    shapes: list[KvShape | None] = []
+    for index in sorted(attention):
+        module, layer = attention[index], cached[index]
+        if not hasattr(module, "k_proj"):
+            shapes.append(None)
+            continue
+        kv_heads = module.k_proj.out_features // module.head_dim
+        values = module.k_proj if module.v_proj is None else module.v_proj
+        shapes.append(
+            KvShape(
+                n_kv_heads=kv_heads,
+                key_dim=module.head_dim,
+                value_dim=values.out_features // kv_heads,
+                window=layer.sliding_window if layer.is_sliding else None,
+                n_heads=module.q_proj.out_features // module.head_dim,
+            )
+        )
+    return shapes
+
+
+def _saved(config: Any, folder: Path) -> ModelShape:
+    config.save_pretrained(folder)
+    return read_shape(folder)
+
+
+@pytest.mark.parametrize(("kind", "plain", "nested"), [*_flat(), *_nested()])
+def test_the_rules_say_what_transformers_builds(
+    kind: type[Any], plain: dict[str, Any], nested: dict[str, Any], tmp_path: Path
+) -> None:
+    config = kind(**plain, **nested)
+    model = _build(config)
+    shape = _saved(config, tmp_path)
+    modules = _expert_modules(model)
+    assert shape.moe_layers == tuple(sorted(modules))
+    for module in modules.values():
+        up = module.gate_up_proj.shape
+        down = module.down_proj.shape
+        if module.is_transposed:
+            up, down = up.__class__((up[0], up[2], up[1])), down.__class__((down[0], down[2], down[1]))
+        experts = shape.experts
+        assert tuple(up) == (experts.n_experts, 2 * experts.inner, experts.width)
+        assert tuple(down) == (experts.n_experts, experts.width, experts.inner)
+        assert module.has_bias == experts.has_bias
+        assert module.has_gate == experts.has_gate
+    text = config.get_text_config(decoder=True)
+    assert [layer.kv for layer in shape.layers] == _kv_shapes(model, text)
+    assert len(shape.layers) == text.num_hidden_layers
+    assert shape.vocab_size == text.vocab_size
+    assert shape.max_context_tokens == text.max_position_embeddings
+    assert shape.dense_format is WeightFormat.BF16
+    assert shape.dense_bytes == _dense_bytes(model)
+    assert not [note for note in shape.assumptions if "taken, the default" in note]
+
+
+@pytest.mark.parametrize("kind", sorted(FAMILIES))
+def test_a_missing_vocabulary_context_or_top_k_is_the_class_default_and_is_named(kind: str, tmp_path: Path) -> None:
+    default = CONFIG_MAPPING[kind]()
+    CONFIG_MAPPING[kind](**_TO_BE_COMPLETE.get(kind, CASES.get(kind, [{}])[0])).save_pretrained(tmp_path)
+    file = tmp_path / "config.json"
+    values = json.loads(file.read_text("utf-8"))
+    dropped = {"vocab_size", "max_position_embeddings", "num_experts_per_tok", "moe_topk", "moe_k"} & set(values)
+    file.write_text(json.dumps({key: value for key, value in values.items() if key not in dropped}), "utf-8")
+    shape = read_shape(tmp_path)
+    assert shape.vocab_size == default.vocab_size
+    assert shape.max_context_tokens == default.max_position_embeddings
+    top_k = getattr(default, "num_experts_per_tok", None)
+    if top_k is not None:
+        assert shape.experts.top_k == top_k
+    assert len([note for note in shape.assumptions if "taken, the default" in note]) == len(dropped)
+
+
+def test_every_type_with_routed_experts_has_rules_or_a_reason() -> None:
+    models = Path(transformers.__file__).parent / "models"
+    with_interface = {
+        file.parent.name
+        for file in models.glob("*/modeling_*.py")
+        if "@use_experts_implementation" in file.read_text("utf-8")
+    }
+    known = {name.removesuffix("_text") for name in FAMILIES} | set(CANNOT_ESTIMATE)
+    assert with_interface - known == set()
+
+
+def test_every_family_is_compared_with_its_module() -> None:
+    compared = {name.removesuffix("_text").removesuffix("_thinker") for name in (*CASES, *NESTED)}
+    assert {name.removesuffix("_text") for name in FAMILIES} == compared
+
+
+@pytest.mark.parametrize("kind", sorted(CANNOT_ESTIMATE))
+def test_other_attention_is_refused_with_its_reason(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(f'{{"model_type": "{kind}", "num_hidden_layers": 4}}', "utf-8")
+    with pytest.raises(CannotEstimateError, match=re.escape(CANNOT_ESTIMATE[kind])):
+        read_shape(tmp_path)
+
+
+@pytest.mark.parametrize("kind", sorted(NOT_RUNNABLE))
+def test_experts_outside_of_the_interface_are_refused_with_their_reason(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(f'{{"model_type": "{kind}", "num_hidden_layers": 4}}', "utf-8")
+    with pytest.raises(UnsupportedModelError, match=re.escape(NOT_RUNNABLE[kind])):
+        read_shape(tmp_path)
