@@ -50,7 +50,7 @@ def _subtitle(inputs: SplitInputs) -> str:
         return "Reading this machine"
     bank, count = bank_bytes(shape.experts, shape.expert_format), len(shape.moe_layers)
     said = f"{count} expert layers of {exact_gib(bank)} · {gib(count * bank)} in total"
-    return said if inputs.on_gpu else f"{said} · {NO_GPU}"
+    return said if inputs.on_gpu else f"{NO_GPU} · {said}"
 
 
 def _labels(inputs: SplitInputs) -> tuple[str, ...]:

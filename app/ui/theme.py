@@ -289,7 +289,7 @@ QPushButton[kind="link"]:hover {{ text-decoration: underline; }}
 QPushButton[kind="link"]:focus {{ border: 2px solid {t.accent}; padding: 0 2px; }}
 QPushButton[kind="link"]:disabled {{ color: {t.text3}; }}
 QPushButton[kind="chooser"] {{ background: transparent; border: 1px solid transparent; color: {t.text};
-    padding: 1px 4px 1px 0; min-height: 20px; }}
+    padding: 1px 4px 1px 0; min-height: 20px; text-align: right; }}
 QPushButton[kind="chooser"]:hover {{ background: {t.raised}; }}
 QPushButton[kind="chooser"]:focus {{ border: 2px solid {t.accent}; padding: 0 3px 0 0; }}
 QPushButton[kind="number"] {{ background: transparent; border: 1px solid transparent; color: {t.text}; padding: 0;

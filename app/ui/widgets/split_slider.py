@@ -44,12 +44,14 @@ class SplitSlider(QSlider):
     def set_limits(self, markers: tuple[Marker, ...], *, assumed: bool = False, unmet: bool = False) -> None:
         """`assumed` dashes the lines; `unmet` hollows the handle: no stop gives what was wished for."""
         if (markers, assumed, unmet) != (self._markers, self._assumed, self._unmet):
+            if bool(markers) != bool(self._markers):
+                self.updateGeometry()
             self._markers, self._assumed, self._unmet = markers, assumed, unmet
             self.update()
 
     @override
     def sizeHint(self) -> QSize:
-        return QSize(300, 28 if self._thin else 56)
+        return QSize(300, 28 if self._thin else 56 if self._markers else 34)
 
     @override
     def minimumSizeHint(self) -> QSize:
