@@ -9,6 +9,7 @@ from typing import NoReturn
 from typing_extensions import override
 
 PROGRAM = "python -m engine"
+MAX_PORT = 65535
 
 
 class ArgumentsError(Exception):
@@ -51,4 +52,6 @@ def parse(argv: Sequence[str]) -> Arguments:
     given = parser.parse_args(argv)
     if (given.parent_pid is None) != (given.parent_create_time is None):
         raise ArgumentsError("--parent-pid and --parent-create-time belong together")
+    if not 0 <= given.port <= MAX_PORT:
+        raise ArgumentsError(f"--port is {given.port}; ports go from 0 to {MAX_PORT}")
     return Arguments(given.plan, given.port, given.run_id, given.parent_pid, given.parent_create_time)

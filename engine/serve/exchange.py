@@ -8,7 +8,8 @@ from starlette.requests import Request
 
 from engine.contract.errors import SplitpinError
 from engine.generate.request import Outcome
-from engine.serve.session import Job
+from engine.serve.line import Job
+from engine.serve.session import Session
 
 
 class Quiet(Enum):
@@ -42,19 +43,19 @@ class Exchange:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._arrived.put_nowait, happening)
 
-    def watch(self, request: Request, job: Job) -> None:
+    def watch(self, request: Request, session: Session, job: Job) -> None:
         """Cancel the job as soon as the client hangs up, whether or not anything is being sent just then."""
-        self._watch = asyncio.create_task(self._cancel_when_gone(request, job))
+        self._watch = asyncio.create_task(self._cancel_when_gone(request, session, job))
 
     def unwatch(self) -> None:
         """The answer is out, or given up."""
         if self._watch is not None:
             self._watch.cancel()
 
-    async def _cancel_when_gone(self, request: Request, job: Job) -> None:
+    async def _cancel_when_gone(self, request: Request, session: Session, job: Job) -> None:
         while (await request.receive())["type"] != "http.disconnect":
             pass
-        job.cancel()
+        session.cancel(job)
         self._arrived.put_nowait(Quiet.GONE)
 
     async def next(self, timeout_s: float | None = None) -> Happening:

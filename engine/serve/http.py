@@ -17,9 +17,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from engine.contract.errors import SplitpinError
 from engine.generate.request import Outcome
 from engine.serve.exchange import Exchange, Happening, Quiet
-from engine.serve.openai import DONE, KEEP_ALIVE, ApiError, ChatAnswer, ChatRequest, api_error, read_chat_request, sse
+from engine.serve.openai import DONE, KEEP_ALIVE, ApiError, ChatAnswer, api_error, read_chat_request, sse
 from engine.serve.problems import answer_problem
-from engine.serve.session import RETRY_AFTER_S, Job, Session
+from engine.serve.session import RETRY_AFTER_S, Session
 
 log = logging.getLogger(__name__)
 
@@ -96,13 +96,12 @@ def create_app(session: Session) -> FastAPI:
         wanted = await run_in_threadpool(session.prepare, answer.request_id, asked)
         exchange = Exchange()
         job = session.submit(wanted, exchange, accepted_s=accepted_s)
-        exchange.watch(request, job)
+        exchange.watch(request, session, job)
         if asked.stream:
-            return await _stream(answer, asked, exchange, job)
+            return await _stream(answer, exchange, include_usage=asked.include_usage)
         try:
             return await _whole(answer, exchange)
         finally:
-            job.cancel()
             exchange.unwatch()
 
     return app
@@ -123,40 +122,39 @@ async def _whole(answer: ChatAnswer, exchange: Exchange) -> Response:
     return Response(status_code=CLIENT_GONE)
 
 
-async def _stream(answer: ChatAnswer, asked: ChatRequest, exchange: Exchange, job: Job) -> Response:
+async def _stream(answer: ChatAnswer, exchange: Exchange, *, include_usage: bool) -> Response:
     first = await exchange.next(FIRST_PIECE_S)
     if isinstance(first, SplitpinError):
         exchange.unwatch()
         raise api_error(first)
     if first is Quiet.GONE:
         return Response(status_code=CLIENT_GONE)
-    chunks = _chunks(answer, asked, exchange, job, first)
+    chunks = _chunks(answer, exchange, first, include_usage=include_usage)
     return StreamingResponse(chunks, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
 
 async def _chunks(
-    answer: ChatAnswer, asked: ChatRequest, exchange: Exchange, job: Job, first: Happening
+    answer: ChatAnswer, exchange: Exchange, first: Happening, *, include_usage: bool
 ) -> AsyncIterator[bytes]:
-    try:
-        yield answer.role_chunk()
-        async for happening in exchange.all_from(first, SILENCE_S):
-            match happening:
-                case str() as piece:
-                    yield answer.text_chunk(piece)
-                case Outcome() as outcome:
-                    yield answer.last_chunk(outcome)
-                    if asked.include_usage:
-                        yield answer.usage_chunk(outcome)
-                    yield DONE
-                case SplitpinError() as problem:
-                    yield sse(api_error(problem).body)
-                case Quiet.SILENCE:
-                    yield KEEP_ALIVE
-                case Quiet.GONE:
-                    return
-    finally:
-        job.cancel()
-        exchange.unwatch()
+    """The stream of one answer. Its watcher outlives it if the client hangs up, and only then has work to do."""
+    yield answer.role_chunk()
+    async for happening in exchange.all_from(first, SILENCE_S):
+        match happening:
+            case str() as piece:
+                yield answer.text_chunk(piece)
+            case Outcome() as outcome:
+                exchange.unwatch()
+                yield answer.last_chunk(outcome)
+                if include_usage:
+                    yield answer.usage_chunk(outcome)
+                yield DONE
+            case SplitpinError() as problem:
+                exchange.unwatch()
+                yield sse(api_error(problem).body)
+            case Quiet.SILENCE:
+                yield KEEP_ALIVE
+            case Quiet.GONE:
+                return
 
 
 def _handle_errors(app: FastAPI) -> None:

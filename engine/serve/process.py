@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from engine.contract.errors import SplitpinError, UsageError, WireError
-from engine.contract.estimate import bank_bytes
+from engine.contract.estimate import expert_record
 from engine.contract.events import WIRE_VERSION, Event, Failed, Hello, Listening, Loading, Stopped
 from engine.contract.plan import MemoryPlan
 from engine.contract.wire import decode_command
@@ -134,7 +134,8 @@ def _loader(plan: MemoryPlan) -> Callable[[Callable[[Event], None], Callable[[],
 
     def load(report: Callable[[Event], None], cancelled: Callable[[], bool]) -> "LanguageModel":
         layers = len(plan.model.moe_layers)
-        total = plan.model.dense_bytes + layers * bank_bytes(plan.model.experts, plan.model.expert_format)
+        bank = plan.model.experts.n_experts * expert_record(plan.model.experts, plan.model.expert_format).bytes
+        total = plan.model.dense_bytes + layers * bank
         report(
             Loading(stage="starting", layers_done=0, layers_total=layers, bytes_done=0, bytes_total=total, elapsed_s=0)
         )

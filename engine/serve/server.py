@@ -19,9 +19,8 @@ def bind(port: int) -> socket.socket:
     """
     try:
         return socket.create_server((HOST, port))
-    except (OSError, OverflowError) as cause:
-        words = cause.strerror if isinstance(cause, OSError) and cause.strerror else str(cause)
-        raise PortTakenError(port=port, words=words) from cause
+    except OSError as cause:
+        raise PortTakenError(port=port, words=cause.strerror or str(cause)) from cause
 
 
 class HttpServer:

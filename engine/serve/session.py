@@ -4,16 +4,15 @@ Torch is imported by the loading thread, not here, so that the port answers whil
 """
 
 import logging
-import queue
 import threading
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 from engine.contract.errors import SplitpinError
 from engine.contract.events import Event, Loading, Ready
-from engine.generate.request import GenerationRequest, Outcome, sampling_for
+from engine.generate.request import GenerationRequest, sampling_for
+from engine.serve.line import Job, Line, Listener
 from engine.serve.messages import PromptMaker
 from engine.serve.openai import ApiError, ChatRequest
 from engine.serve.problems import AnswerFailedError, answer_problem, engine_problem
@@ -29,30 +28,6 @@ LoadModel = Callable[[Report, Callable[[], bool]], "LanguageModel"]
 Status = Literal["loading", "ready", "stopping"]
 
 RETRY_AFTER_S = 2
-
-
-class Listener(Protocol):
-    """Hears what becomes of a request. Called on the generation thread; must not block."""
-
-    def text(self, piece: str) -> None: ...
-
-    def done(self, outcome: Outcome) -> None: ...
-
-    def failed(self, problem: SplitpinError) -> None: ...
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Job:
-    """A request in line. Whoever waits for it calls `cancel` when nobody does any more."""
-
-    request: GenerationRequest
-    accepted_s: float
-    listener: Listener
-    cancelled: threading.Event = field(default_factory=threading.Event)
-
-    def cancel(self) -> None:
-        """Drop it from the line, or end it before the next token."""
-        self.cancelled.set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +46,7 @@ class Session:
         self._load = load
         self._report_out = report
         self._on_failed = on_failed
-        self._line: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._line = Line()
         self._stopping = threading.Event()
         self._loaded: _Loaded | None = None
         self._thread = threading.Thread(target=self._run, name="generation", daemon=True)
@@ -116,22 +91,41 @@ class Session:
             stop=asked.stop_strings,
         )
 
-    def submit(self, request: GenerationRequest, listener: Listener, *, accepted_s: float | None = None) -> Job:
-        """Put a request in line. `accepted_s`: when it came in, by `time.monotonic`; None: now."""
-        job = Job(request, time.monotonic() if accepted_s is None else accepted_s, listener)
-        self._line.put(job)
+    @property
+    def waiting(self) -> int:
+        """Requests in line, without the one being answered."""
+        return len(self._line)
+
+    def submit(self, request: GenerationRequest, listener: Listener, *, accepted_s: float) -> Job:
+        """Put a request in line. `accepted_s`: when it came in, by `time.monotonic`.
+
+        Raises:
+            ApiError: 503, the engine is stopping.
+        """
+        job = Job(request, accepted_s, listener)
+        if not self._line.put(job):
+            raise _stopping()
         return job
+
+    def cancel(self, job: Job) -> None:
+        """Nobody waits for it any more: it leaves the line, or ends before the next token."""
+        job.cancelled.set()
+        self._line.drop(job)
 
     def stop(self, timeout_s: float) -> bool:
         """End loading or the current answer, refuse who waits, free the model. True: the thread has ended."""
         self._stopping.set()
-        self._line.put(None)
+        self._line.close()
+        return self.join(timeout_s)
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the thread; True: it has ended."""
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
     def _ready(self) -> _Loaded:
         if self._stopping.is_set():
-            raise ApiError(503, "The engine is stopping.", code="stopping")
+            raise _stopping()
         if self._loaded is None:
             raise ApiError(503, "The model is still loading.", code="loading")
         return self._loaded
@@ -168,15 +162,11 @@ class Session:
         return _Loaded(model, PromptMaker(model.tokenizer), Detokenizer(model.tokenizer))
 
     def _serve(self, loaded: _Loaded) -> None:
-        while (job := self._line.get()) is not None:
+        while (job := self._line.take()) is not None:
             if self._stopping.is_set():
                 job.listener.failed(_stopped())
-            elif not job.cancelled.is_set():
+            else:
                 self._answer(loaded, job)
-        while not self._line.empty():  # came in while stopping
-            late = self._line.get()
-            if late is not None:
-                late.listener.failed(_stopped())
 
     def _answer(self, loaded: _Loaded, job: Job) -> None:
         from engine.generate.loop import Generation
@@ -199,3 +189,7 @@ class Session:
 
 def _stopped() -> AnswerFailedError:
     return AnswerFailedError("The engine was stopped before the answer was complete.", "Start the engine again.")
+
+
+def _stopping() -> ApiError:
+    return ApiError(503, "The engine is stopping.", code="stopping")

@@ -24,7 +24,7 @@ from typing import Any, Literal, cast
 from typing_extensions import override
 
 from engine.contract.errors import ContextTooLongError, NotEnoughRamError, SplitpinError
-from engine.contract.estimate import bank_bytes
+from engine.contract.estimate import bank_bytes, expert_record
 from engine.contract.events import (
     EVENTS,
     WIRE_VERSION,
@@ -81,7 +81,8 @@ class FakeEngine:
         plan, options = self.plan, self.options
         bank = bank_bytes(plan.model.experts, plan.model.expert_format)
         layers, started = plan.model.moe_layers, time.monotonic()
-        total = plan.model.dense_bytes + len(layers) * bank
+        weights = plan.model.experts.n_experts * expert_record(plan.model.experts, plan.model.expert_format).bytes
+        total = plan.model.dense_bytes + len(layers) * weights
         settled: list[LayerResidency] = []
 
         def progress(stage: Literal["starting", "dense", "experts", "checking"], done: int) -> None:
@@ -116,7 +117,7 @@ class FakeEngine:
                     pinned += 1
             settled.append(LayerResidency(layer=layer, asked=asked, settled=got, bytes=bank, cause=cause))
             self.emit(LayerSettled(layer=layer, asked=asked, settled=got, cause=cause))
-            progress("experts", plan.model.dense_bytes + len(settled) * bank)
+            progress("experts", plan.model.dense_bytes + len(settled) * weights)
         progress("checking", total)
         self.ready(settled)
 
