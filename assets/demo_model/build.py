@@ -1,4 +1,4 @@
-"""Builds the demo model: `python -m assets.demo_model.build FOLDER`.
+"""Builds the demo model: `python -m assets.demo_model.build [FOLDER]`.
 
 The folder appears at the end, whole, with a marker `demo.json`; until then everything is written into
 `FOLDER.partial-<pid>`, so an interrupted build leaves nothing that could be mistaken for a model. The next build
@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 from typing_extensions import override
 
+from app.paths import demo_model_dir
 from assets.demo_model import source, upcycle
 from assets.demo_model.errors import DemoModelError
 from assets.demo_model.shards import PlannedTensor, WrittenFile, plan_shards, write_shards, write_text
@@ -24,7 +25,6 @@ from assets.demo_model.tokenizer import tokenizer_files
 from engine.contract.errors import SplitpinError
 from engine.contract.units import MIB, gib
 
-FOLDER_NAME = "splitpin-demo-8x135m"
 MARKER = "demo.json"
 RECIPE_VERSION = 1
 LICENSE_FILE = Path(__file__).with_name("LICENSE-SmolLM2.txt")
@@ -159,7 +159,9 @@ def _remove_left_over(folder: Path) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; prints one line a step. Exit code 2 with one sentence if it cannot be done."""
     parser = argparse.ArgumentParser(prog="python -m assets.demo_model.build", description="Builds the demo model.")
-    parser.add_argument("folder", type=Path, help="where the model folder shall be, for example ./demo-model")
+    parser.add_argument(
+        "folder", type=Path, nargs="?", default=demo_model_dir(), help="the model folder to make (%(default)s)"
+    )
     folder: Path = parser.parse_args(arguments).folder
     try:
         build(folder, lambda progress: print(progress, flush=True))
