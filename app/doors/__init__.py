@@ -1,0 +1,1 @@
+"""Doors without a window: each file is one command of `python -m app`."""

@@ -1,0 +1,153 @@
+"""What the doors share: options, the machine they look at, and how they speak."""
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Mapping
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Any, NoReturn, Protocol
+
+from typing_extensions import override
+
+from app.paths import Profile
+from engine.contract.errors import Problem, UsageError
+from engine.contract.facts import HardwareFacts
+from engine.contract.plan import SimulatedGpu
+from engine.contract.units import parse_bytes
+from engine.system.recorded import RecordedMachine
+from engine.system.select import machine_probe
+
+EXIT_OK = 0
+EXIT_UNEXPECTED = 1
+EXIT_REFUSED = 2
+EXIT_INTERRUPTED = 130
+
+PROGRAM = "python -m app"
+
+
+class Subparsers(Protocol):
+    """What argparse's `add_subparsers` gives back; its own class is private."""
+
+    def add_parser(self, name: str, *, help: str, description: str) -> argparse.ArgumentParser: ...
+
+
+class Parser(argparse.ArgumentParser):
+    """Refuses in a typed way instead of ending the process."""
+
+    @override
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"The command cannot be understood: {message}.", f"See {self.prog} --help.")
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
+
+
+def add_profile(parser: argparse.ArgumentParser) -> None:
+    # SUPPRESS: the same option before the name of the door must not be overwritten by a default behind it.
+    parser.add_argument(
+        "--profile-dir", type=Path, default=argparse.SUPPRESS, metavar="DIR", help="settings, chats, runs and logs"
+    )
+
+
+def add_machine(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--machine", type=Path, default=argparse.SUPPRESS, metavar="FILE", help="a recorded machine instead of this one"
+    )
+
+
+def add_simulated_gpu(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--simulate-gpu",
+        type=simulated_gpu,
+        default=argparse.SUPPRESS,
+        metavar="vram=800MiB,pin=300MiB",
+        help="a GPU in host memory with these limits; also refuse-pin-after=K and refuse-lock-after=K layers",
+    )
+
+
+def add_engine(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--engine", default=argparse.SUPPRESS, metavar="CMD", help="command of another engine, for development"
+    )
+
+
+def profile_of(options: argparse.Namespace) -> Profile:
+    """The profile that was asked for, or the user's own."""
+    folder: Path | None = getattr(options, "profile_dir", None)
+    return Profile.default() if folder is None else Profile(folder.expanduser().absolute())
+
+
+def facts_of(options: argparse.Namespace) -> HardwareFacts:
+    """The facts of the machine that was asked for, or of this one.
+
+    Raises:
+        RecordedFileError: the file is not a recorded machine.
+    """
+    file: Path | None = getattr(options, "machine", None)
+    return machine_probe().read() if file is None else RecordedMachine(file).read()
+
+
+def engine_argv_of(options: argparse.Namespace) -> list[str] | None:
+    """The words of `--engine`, or None for Splitpin's own.
+
+    Raises:
+        UsageError: an unclosed quotation mark.
+    """
+    command: str | None = getattr(options, "engine", None)
+    if command is None:
+        return None
+    try:
+        # On Windows a backslash is part of a path; POSIX rules would eat it.
+        words = [word.strip('"') for word in shlex.split(command, posix=False)] if "\\" in command else None
+        return words or shlex.split(command)
+    except ValueError as cause:
+        raise UsageError(f"The engine command {command!r} cannot be read: {cause}.", "Close the quotes.") from cause
+
+
+def simulated_gpu(text: str) -> SimulatedGpu:
+    """Read "vram=800MiB,pin=300MiB,refuse-pin-after=4,refuse-lock-after=9".
+
+    Raises:
+        UsageError: an unknown key, or a value that is no amount.
+    """
+    fix = "Write it like vram=800MiB,pin=300MiB,refuse-pin-after=4."
+    values: dict[str, int] = {}
+    for part in text.split(","):
+        key, _, value = part.strip().partition("=")
+        try:
+            match key:
+                case "vram" | "pin":
+                    values[f"{key}_bytes"] = parse_bytes(value)
+                case "refuse-pin-after" | "refuse-lock-after":
+                    values[f"{key.replace('-', '_')}_layers"] = int(value)
+                case _:
+                    raise UsageError(f"A simulated GPU has no {key!r}.", fix)
+        except ValueError as cause:
+            raise UsageError(f"{part.strip()!r} is not a limit of a simulated GPU.", fix) from cause
+    try:
+        return SimulatedGpu.model_validate({"pin_bytes": 0, **values})
+    except ValueError as cause:
+        raise UsageError("A simulated GPU needs vram above 0, and no limit below 0.", fix) from cause
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """The one document of a door."""
+    print(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def print_problem(problem: Problem, *, as_json: bool) -> None:
+    """A refusal: as a document, or sentence and fix for people on standard error."""
+    if as_json:
+        print_json({"error": problem.model_dump(mode="json")})
+    else:
+        print(f"{problem.sentence}\n{problem.fix}".strip(), file=sys.stderr)
+
+
+def speak_utf8() -> None:
+    """Standard output and error in UTF-8, whatever the console's code page is."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="replace")
