@@ -1,9 +1,10 @@
-"""The table of all processes, through psutil; GPU memory by process from whoever knows it on this system."""
+"""The table of all processes: which of them are read closely, and the reader for systems where psutil is quick."""
 
 import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import TypeVar
 
@@ -13,17 +14,44 @@ from typing_extensions import override
 from engine.contract.processes import ProcessRow, ProcessTable, RunEntry
 from engine.system.protocols import ProcessReader
 
-PYTHON_LIKE = re.compile(r"(python|py|splitpin)[\w.\-]*", re.IGNORECASE)
+_PYTHON_LIKE = re.compile(r"(python|py|splitpin)[\w.\-]*", re.IGNORECASE)
 
 Value = TypeVar("Value")
 
 
-class PsutilReader(ProcessReader):
-    """Reads names and memory of all processes, command lines and users only of those that can matter.
+@dataclass(frozen=True, slots=True)
+class CloseLook:
+    """Decides whose command line and user are worth reading, the slow part of a process.
 
-    Reading a command line of another process is the slow part on Windows. It matters for Python programs, for
-    programs inside the engine's folders, for those in the ledger, and for those that hold GPU memory.
+    They matter for Python programs, for programs inside the engine's folders, for those in the ledger, for those that
+    hold GPU memory, and for those whose program cannot be told.
     """
+
+    folders: tuple[str, ...]
+    pids: frozenset[int]
+    windows: bool
+
+    @classmethod
+    def at(
+        cls, engine_dirs: Sequence[str], ledger: Sequence[RunEntry], gpu_pids: Collection[int], *, windows: bool
+    ) -> "CloseLook":
+        known = {identity.pid for run in ledger for identity in (run.engine, *run.children)}
+        folders = tuple(_comparable(folder, windows).rstrip("/") + "/" for folder in engine_dirs)
+        return cls(folders, frozenset(known | set(gpu_pids)), windows)
+
+    def wanted(self, pid: int, exe: str | None) -> bool:
+        if exe is None or pid in self.pids:
+            return True
+        name = (PureWindowsPath(exe) if self.windows else PurePosixPath(exe)).stem
+        return _PYTHON_LIKE.fullmatch(name) is not None or _comparable(exe, self.windows).startswith(self.folders)
+
+
+def _comparable(path: str, windows: bool) -> str:
+    return path.replace("\\", "/").lower() if windows else path
+
+
+class PsutilReader(ProcessReader):
+    """All of it through psutil, as on Linux. GPU memory by process comes from whoever knows it."""
 
     def __init__(self, gpu_bytes_by_pid: Callable[[], Mapping[int, int]]) -> None:
         self._gpu_bytes_by_pid = gpu_bytes_by_pid
@@ -32,50 +60,49 @@ class PsutilReader(ProcessReader):
     def read(self, engine_dirs: Sequence[str], ledger: Sequence[RunEntry]) -> ProcessTable:
         now = time.time()
         gpu = self._gpu_bytes_by_pid()
-        known = {identity.pid for run in ledger for identity in (run.engine, *run.children)}
-        folders = tuple(_comparable(folder).rstrip("/") + "/" for folder in engine_dirs)
-        rows = []
+        look = CloseLook.at(engine_dirs, ledger, gpu, windows=os.name == "nt")
+        rows: list[ProcessRow] = []
         for process in psutil.process_iter():
             with process.oneshot():
-                rows.append(_row(process, gpu, known, folders))
+                rows.append(_row(process, gpu.get(process.pid), look))
         return ProcessTable(
             now=now,
-            user=_ask(psutil.Process().username),
+            user=own_user(),
             engine_dirs=tuple(engine_dirs),
             ledger=tuple(ledger),
-            processes=tuple(row for row in rows if row.ppid is not None or row.create_time is not None),
+            processes=tuple(row for row in rows if row.create_time is not None),  # the others ended meanwhile
         )
 
 
-def _row(process: psutil.Process, gpu: Mapping[int, int], known: set[int], folders: tuple[str, ...]) -> ProcessRow:
-    exe = _ask(process.exe) or None
-    pid = process.pid
-    matters = exe is None or pid in known or pid in gpu or _interesting(exe, folders)
-    cmdline = _ask(process.cmdline) if matters else None
-    memory = _ask(process.memory_info)
+def _row(process: psutil.Process, gpu_bytes: int | None, look: CloseLook) -> ProcessRow:
+    exe = ask(process.exe) or None
+    cmdline, user = details(process) if look.wanted(process.pid, exe) else (None, None)
+    memory = ask(process.memory_info)
     return ProcessRow(
-        pid=pid,
-        ppid=_ask(process.ppid),
-        create_time=_ask(process.create_time),
+        pid=process.pid,
+        ppid=ask(process.ppid),
+        create_time=ask(process.create_time),
         exe=exe,
-        cmdline=tuple(cmdline) if cmdline else None,
-        user=_ask(process.username) if matters else None,
-        status=_ask(process.status),
+        cmdline=cmdline,
+        user=user,
+        status=ask(process.status),
         rss_bytes=None if memory is None else memory.rss,
-        gpu_bytes=gpu.get(pid),
+        gpu_bytes=gpu_bytes,
     )
 
 
-def _interesting(exe: str, folders: tuple[str, ...]) -> bool:
-    name = (PureWindowsPath(exe) if os.name == "nt" else PurePosixPath(exe)).stem
-    return PYTHON_LIKE.fullmatch(name) is not None or _comparable(exe).startswith(folders)
+def details(process: psutil.Process) -> tuple[tuple[str, ...] | None, str | None]:
+    """Command line and user."""
+    cmdline = ask(process.cmdline)
+    return tuple(cmdline) if cmdline else None, ask(process.username)
 
 
-def _comparable(path: str) -> str:
-    return path.replace("\\", "/").lower() if os.name == "nt" else path
+def own_user() -> str | None:
+    """Who runs this program, spelled as in the table."""
+    return ask(psutil.Process().username)
 
 
-def _ask(question: Callable[[], Value]) -> Value | None:
+def ask(question: Callable[[], Value]) -> Value | None:
     """One answer, or None: the process ended meanwhile, is not ours to read, or the system does not tell."""
     try:
         return question()

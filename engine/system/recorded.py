@@ -17,20 +17,19 @@ from engine.system.protocols import LiveMemory, MachineProbe, MemoryUse, Process
 Kind = TypeVar("Kind", bound=Record)
 
 
+_FIXES = {
+    "recorded machine": "Choose a file that `python -m engine.system --json` wrote.",
+    "process table": "Choose a JSON file with the fields `now` and `processes`.",
+}
+
+
 class RecordedFileError(UsageError):
     """A recorded machine or process table cannot be read."""
 
     kind = "recorded_file"
 
     def __init__(self, file: Path, what: str, why: str) -> None:
-        super().__init__(
-            f"{file} is not a {what}: {why}.",
-            f"Choose a file that `{_MAKERS[what]}` wrote.",
-            file=str(file),
-        )
-
-
-_MAKERS = {"recorded machine": "python -m engine.system --json", "process table": "python -m app orphans --json"}
+        super().__init__(f"{file} is not a {what}: {why}.", _FIXES[what], file=str(file))
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,12 +63,13 @@ def page_locker() -> PageLocker:
 
 def process_reader() -> ProcessReader:
     """Reads the table of all processes."""
+    if _WINDOWS:
+        from engine.system.windows_table import WindowsReader
+
+        return WindowsReader()
+    from engine.system.nvml import gpu_bytes_by_pid
     from engine.system.process_reader import PsutilReader
 
-    if _WINDOWS:
-        from engine.system.pdh import gpu_bytes_by_pid
-    else:
-        from engine.system.nvml import gpu_bytes_by_pid
     return PsutilReader(gpu_bytes_by_pid)
 
 

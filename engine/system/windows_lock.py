@@ -143,7 +143,9 @@ class WindowsLocker(PageLocker):
             raise OSError(f"Windows agreed, yet {missing} of {len(flags)} pages looked at are not locked")
 
 
-class _WorkingSetEntry(ctypes.Structure):
+class WorkingSetEntry(ctypes.Structure):
+    """PSAPI_WORKING_SET_EX_INFORMATION."""
+
     _fields_ = (("address", ctypes.c_size_t), ("flags", ctypes.c_size_t))
 
 
@@ -179,7 +181,7 @@ class Win32LockCalls(LockCalls):
 
     @override
     def page_flags(self, addresses: list[int]) -> list[int]:
-        entries = (_WorkingSetEntry * len(addresses))(*[_WorkingSetEntry(address, 0) for address in addresses])
+        entries = (WorkingSetEntry * len(addresses))(*[WorkingSetEntry(address, 0) for address in addresses])
         if not self._kernel.query_working_set(self._process, entries, ctypes.sizeof(entries)):
             raise failure("QueryWorkingSetEx")
         return [entry.flags for entry in entries]

@@ -24,7 +24,9 @@ PROCESS_POWER_THROTTLING = 4
 EXECUTION_SPEED = 1
 
 
-class _PowerThrottling(ctypes.Structure):
+class PowerThrottling(ctypes.Structure):
+    """PROCESS_POWER_THROTTLING_STATE."""
+
     _fields_ = (
         ("version", ctypes.c_uint32),
         ("control_mask", ctypes.c_uint32),
@@ -71,6 +73,6 @@ def full_speed(handle: int | None = None) -> bool:
         )
     except OSError:  # Windows before 8
         return False
-    wish = _PowerThrottling(version=1, control_mask=EXECUTION_SPEED, state_mask=0)
+    wish = PowerThrottling(version=1, control_mask=EXECUTION_SPEED, state_mask=0)
     process = current_process() if handle is None else handle
     return bool(ask(process, PROCESS_POWER_THROTTLING, ctypes.byref(wish), ctypes.sizeof(wish)))
