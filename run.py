@@ -26,7 +26,10 @@ VENV = PROJECT / ".venv"
 OLDEST_PYTHON = (3, 11)
 TORCH_INDEX = "https://download.pytorch.org/whl"
 CUDA_13_DRIVER = 580  # oldest driver that runs CUDA 13; older ones get the build for CUDA 12.6
-QT_PACKAGES = "libegl1 libgl1 libxkbcommon-x11-0 libdbus-1-3 libxcb-cursor0 libxcb-icccm4 libxcb-keysyms1 libxcb-shape0"
+QT_PACKAGES = (
+    "libegl1 libgl1 libxkbcommon-x11-0 libdbus-1-3 libfontconfig1 libglib2.0-0 libgssapi-krb5-2 "
+    "libxcb-cursor0 libxcb-icccm4 libxcb-keysyms1 libxcb-shape0"
+)
 NEEDS_NO_MODEL = {"detect", "plan", "orphans", "selfcheck", "--help", "-h"}
 
 
