@@ -18,9 +18,15 @@ def die_with_parent(parent: "ProcessIdentity | None") -> None:
 
 
 def follow(pid: int, create_time: float) -> None:
-    """`die_with_parent` without the record: pid and creation time in seconds since the epoch."""
+    """`die_with_parent` without the record: pid and creation time in seconds since the epoch.
+
+    A process that follows another has no window of its own. Windows slows such programs down; this one asks not to be.
+    """
     if os.name == "nt":
         from engine.system.windows_parent import guard
+        from engine.system.windows_speed import full_speed
+
+        full_speed()
     else:
         from engine.system.posix_parent import guard
     guard(pid, create_time)

@@ -91,11 +91,3 @@ def end_process(identity: ProcessIdentity, wait_s: float = END_WAIT_S) -> EndRes
     else:
         from engine.system.posix_process import end_process as end
     return end(identity, wait_s)
-
-
-def full_speed() -> None:
-    """Ask the system not to slow this process down although it has no window (Windows efficiency mode)."""
-    if _WINDOWS:
-        from engine.system.windows_process import full_speed as ask
-
-        ask()

@@ -25,7 +25,7 @@ from engine.system.windows_handles import (
     open_process,
 )
 from engine.system.windows_job import Job
-from engine.system.windows_process import full_speed
+from engine.system.windows_speed import full_speed
 
 CREATE_SUSPENDED = 0x0000_0004
 CREATE_DEFAULT_ERROR_MODE = 0x0400_0000

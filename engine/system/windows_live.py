@@ -1,5 +1,7 @@
 """How full memory is on Windows. Totals are read once; use comes from counters that do not wake the GPU."""
 
+from collections.abc import Callable, Sequence
+
 from typing_extensions import override
 
 from engine.contract.facts import GpuFacts
@@ -8,24 +10,33 @@ from engine.system.nvml import Nvml
 from engine.system.pdh import ADAPTER_DEDICATED, ADAPTER_SHARED, AdapterUse, Counters, by_adapter
 from engine.system.protocols import LiveMemory, MemoryUse
 from engine.system.windows_adapters import read_gpus
+from engine.system.windows_memory import Ram
 
 
 class WindowsLiveMemory(LiveMemory):
     """RAM from GlobalMemoryStatusEx, the CUDA card from PDH, or from NVML where the counters are missing."""
 
-    def __init__(self) -> None:
-        self._counters = Counters((ADAPTER_DEDICATED, ADAPTER_SHARED))
-        self._nvml = Nvml()
+    def __init__(
+        self,
+        look: Callable[[], Sequence[GpuFacts]] = read_gpus,
+        ram: Callable[[], Ram] = windows_memory.ram,
+        counters: Counters | None = None,
+        nvml: Nvml | None = None,
+    ) -> None:
+        self._look = look
+        self._ram = ram
+        self._counters = counters or Counters((ADAPTER_DEDICATED, ADAPTER_SHARED))
+        self._nvml = nvml or Nvml()
         self._card: GpuFacts | None = None
         self._looked = False
 
     @override
     def read(self) -> MemoryUse:
         if not self._looked:
-            usable = [gpu for gpu in read_gpus() if gpu.cuda]
+            usable = [gpu for gpu in self._look() if gpu.cuda]
             self._card = max(usable, key=lambda gpu: gpu.vram_total.value or 0, default=None)
             self._looked = True
-        memory = windows_memory.ram()
+        memory = self._ram()
         ram_used = memory.total - memory.available
         if self._card is None:
             return MemoryUse(ram_used=ram_used, ram_total=memory.total)
@@ -44,7 +55,7 @@ class WindowsLiveMemory(LiveMemory):
     def close(self) -> None:
         self._counters.close()
         self._nvml.close()
-        self._looked = False
+        self._looked = self._card is not None  # a card that was absent may be there next time
 
     def _use(self, card: GpuFacts) -> AdapterUse:
         by_luid = by_adapter(self._counters.read())

@@ -4,7 +4,7 @@ import ctypes
 
 import pytest
 
-from engine.system import dxgi, pdh, windows_job, windows_lock, windows_memory, windows_process, windows_table
+from engine.system import dxgi, pdh, windows_job, windows_lock, windows_memory, windows_speed, windows_table
 
 
 @pytest.mark.parametrize(
@@ -15,7 +15,7 @@ from engine.system import dxgi, pdh, windows_job, windows_lock, windows_memory, 
         (windows_job.BasicLimits, 64),
         (windows_job.ExtendedLimits, 144),
         (windows_lock.WorkingSetEntry, 16),
-        (windows_process.PowerThrottling, 12),
+        (windows_speed.PowerThrottling, 12),
         (windows_table.SnapshotEntry, 568),
         (windows_table.MemoryCounters, 72),
         (dxgi.AdapterDescription, 312),
