@@ -3,12 +3,14 @@
 Letters as in shape.py. The engine allocates what these functions say and asserts it while building.
 """
 
+from collections import Counter
+
 from pydantic import Field
 
 from engine.contract.formats import WeightFormat, matrix_bytes
 from engine.contract.plan import LedgerLine, Pool, Tier
 from engine.contract.record import Record
-from engine.contract.shape import ExpertShape, KvShape, ModelShape
+from engine.contract.shape import ExpertShape, KvShape, LayerShape, ModelShape
 from engine.contract.units import round_up
 
 PART_ALIGN = 64  # one matrix inside an expert record starts on a cache line
@@ -105,14 +107,56 @@ class Split(Record):
     on_gpu: bool
 
 
-def workspace_bytes(shape: ModelShape, prefill_chunk: int) -> int:
+def workspace_bytes(shape: ModelShape, prefill_chunk: int, context_tokens: int = 0) -> int:
     """Reserve for the short-lived tensors of one prefill step of T tokens, an upper bound rather than an allocation.
 
-    T · (8 · M + 4 · A · F) values of 4 bytes for hidden states and routed activations, plus one row of logits twice.
+    T · (8 · M + 4 · A · F) values of 4 bytes for hidden states and routed activations, and one row of logits twice.
+    Attention over n tokens: keys and values repeated for all H query heads of one layer, and a mask of T · n values
+    (transformers' `sdpa_attention_forward` repeats them whenever there is a mask), 4 bytes for its two forms.
     """
     experts = shape.experts
     values = prefill_chunk * (8 * shape.hidden_size + 4 * experts.top_k * experts.inner) + 2 * shape.vocab_size
-    return 4 * values
+    size = kv_value_bytes(shape)
+    repeated = max((_repeated_kv_bytes(kv, prefill_chunk, context_tokens, size) for kv in shape.kv_layers), default=0)
+    return 4 * values + repeated + 4 * min(prefill_chunk, context_tokens) * context_tokens
+
+
+def _repeated_kv_bytes(kv: KvShape, prefill_chunk: int, context_tokens: int, bytes_per_value: int) -> int:
+    if kv.n_heads is None or kv.n_heads == kv.n_kv_heads:
+        return 0
+    seen = context_tokens if kv.window is None else min(context_tokens, kv.window + prefill_chunk)
+    return seen * kv.n_heads * (kv.key_dim + kv.value_dim) * bytes_per_value
+
+
+class ContextBytes:
+    """KV cache and workspace as a function of the context, and its inverse; layers that are alike are counted once."""
+
+    def __init__(self, shape: ModelShape, prefill_chunk: int) -> None:
+        groups = Counter(shape.kv_layers)
+        kinds = tuple(LayerShape(index=index, kv=kv) for index, kv in enumerate(groups))
+        self._kinds = shape.model_copy(update={"layers": kinds})
+        self._counts = tuple(groups.items())
+        self._value_bytes = kv_value_bytes(shape)
+        self._prefill_chunk = prefill_chunk
+        self._most = shape.max_context_tokens
+
+    def at(self, context_tokens: int) -> int:
+        """`kv_cache_bytes` plus `workspace_bytes`."""
+        cache = sum(count * kv_layer_bytes(kv, context_tokens, self._value_bytes) for kv, count in self._counts)
+        return cache + workspace_bytes(self._kinds, self._prefill_chunk, context_tokens)
+
+    def most_tokens(self, budget_bytes: int) -> int:
+        """The longest context within a budget: whole pages, or the model's maximum; 0 where not even one page fits."""
+        if self.at(self._most) <= budget_bytes:
+            return self._most
+        fits, too_many = 0, -(-self._most // KV_PAGE_TOKENS)  # pages
+        while too_many - fits > 1:
+            middle = (fits + too_many) // 2
+            if self.at(middle * KV_PAGE_TOKENS) <= budget_bytes:
+                fits = middle
+            else:
+                too_many = middle
+        return fits * KV_PAGE_TOKENS
 
 
 def ledger(shape: ModelShape, split: Split, costs: Costs) -> tuple[LedgerLine, ...]:
@@ -127,7 +171,7 @@ def ledger(shape: ModelShape, split: Split, costs: Costs) -> tuple[LedgerLine, .
     device = [
         ("weights", shape.dense_bytes),
         ("KV cache", kv_cache_bytes(shape, split.context_tokens)),
-        ("workspace", workspace_bytes(shape, split.prefill_chunk)),
+        ("workspace", workspace_bytes(shape, split.prefill_chunk, split.context_tokens)),
     ]
     if split.on_gpu:
         device += [

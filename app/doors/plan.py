@@ -1,0 +1,267 @@
+"""`python -m app plan`: what a model folder needs on this machine, or on a recorded one. README.md has the JSON."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from app.doors.common import (
+    EXIT_OK,
+    EXIT_REFUSED,
+    Subparsers,
+    add_json,
+    add_machine,
+    add_simulated_gpu,
+    facts_of,
+    print_json,
+)
+from app.planning.budgets import budgets
+from app.planning.planner import make_plan
+from app.planning.stops import SliderStops, slider_stops
+from app.planning.terms import Budget
+from app.planning.wishes import DEFAULT_PREFILL_CHUNK, Wishes
+from engine.contract.checkpoint import read_shape, resolve_model_folder
+from engine.contract.errors import SplitpinError, UsageError
+from engine.contract.estimate import bank_bytes, kv_bytes_per_token, kv_cache_bytes
+from engine.contract.facts import HardwareFacts
+from engine.contract.plan import MemoryPlan, Pool, Tier
+from engine.contract.shape import ModelShape
+from engine.contract.units import gib, parse_bytes
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser("plan", help="where every byte of a model would go", description=__doc__ or "")
+    parser.add_argument("--model", type=Path, required=True, metavar="DIR", help="model folder; config.json is enough")
+    parser.add_argument("--stops", action="store_true", help="list every stop of the slider")
+    add_wishes(parser)
+    add_simulated_gpu(parser)
+    add_machine(parser)
+    add_json(parser)
+
+
+def add_wishes(parser: argparse.ArgumentParser) -> None:
+    """The wishes a command line can express, for every door that plans."""
+    parser.add_argument("--context", type=_positive, metavar="N", help="tokens of prompt plus answer")
+    parser.add_argument("--vram-layers", type=_natural, metavar="N", help="default: as many as fit")
+    parser.add_argument("--pinned-layers", type=_natural, metavar="N", help="at most; default: fill the quota")
+    parser.add_argument("--pin-cap", type=_amount, metavar="SIZE", help="limit for pinned memory, such as 20GiB")
+    parser.add_argument("--allow-pageable", action="store_true", help="layers beyond RAM may be moved to disk")
+    parser.add_argument("--prefill-chunk", type=_positive, metavar="N", default=DEFAULT_PREFILL_CHUNK)
+
+
+def wishes_of(options: argparse.Namespace) -> Wishes:
+    """The wishes of a parsed command line."""
+    return Wishes(
+        context_tokens=options.context,
+        vram_layers=options.vram_layers,
+        pinned_layers=options.pinned_layers,
+        pin_cap_bytes=options.pin_cap,
+        allow_pageable=options.allow_pageable,
+        prefill_chunk=options.prefill_chunk,
+        simulated_gpu=getattr(options, "simulate_gpu", None),
+    )
+
+
+def plan_of(options: argparse.Namespace) -> MemoryPlan:
+    """The plan for `--model` under the wishes of the command line.
+
+    Raises:
+        SplitpinError: the model folder or the machine file cannot be read, or the plan does not fit.
+    """
+    shape = read_shape(options.model)
+    return make_plan(shape, facts_of(options), wishes_of(options), model_dir=_model_dir(options))
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the document, or a table for people; 2 where the plan does not fit.
+
+    Raises:
+        SplitpinError: the model folder or the machine file cannot be read.
+    """
+    found = document(options)
+    if options.json:
+        print_json(found)
+    else:
+        print(as_text(found))
+    if "error" in found and not options.json:
+        print(f"{found['error']['sentence']}\n{found['error']['fix']}", file=sys.stderr)
+    return EXIT_REFUSED if "error" in found else EXIT_OK
+
+
+def document(options: argparse.Namespace) -> dict[str, Any]:
+    """Model, machine, and the plan or the error that stands in its place; with `--stops` also the slider.
+
+    Raises:
+        SplitpinError: the model folder or the machine file cannot be read.
+    """
+    shape = read_shape(options.model)
+    facts, wishes = facts_of(options), wishes_of(options)
+    found: dict[str, Any] = {"model": {}, "machine": _machine_part(facts, wishes)}
+    plan: MemoryPlan | None = None
+    try:
+        plan = make_plan(shape, facts, wishes, model_dir=_model_dir(options))
+        found["plan"] = _plan_part(plan)
+        if options.stops:
+            found |= _stops_part(slider_stops(shape, facts, wishes))
+    except SplitpinError as error:
+        found["error"] = error.problem.model_dump(mode="json")
+        if options.stops and not isinstance(error, UsageError):
+            found |= _stops_part(slider_stops(shape, facts, wishes))
+    found["model"] = _model_part(shape, _asked_tokens(plan, wishes, shape))
+    return found
+
+
+def _model_dir(options: argparse.Namespace) -> str:
+    return str(resolve_model_folder(options.model).resolve())
+
+
+def _asked_tokens(plan: MemoryPlan | None, wishes: Wishes, shape: ModelShape) -> int | None:
+    if plan is not None:
+        return plan.context_tokens
+    return None if wishes.context_tokens is None else min(wishes.context_tokens, shape.max_context_tokens)
+
+
+def _model_part(shape: ModelShape, tokens: int | None) -> dict[str, Any]:
+    bank = bank_bytes(shape.experts, shape.expert_format)
+    return {
+        "name": shape.name,
+        "family": shape.family,
+        "source": shape.source,
+        "assumptions": list(shape.assumptions),
+        "layers": len(shape.layers),
+        "moe_layers": list(shape.moe_layers),
+        "kv_layers": len(shape.kv_layers),
+        "experts": shape.experts.n_experts,
+        "experts_per_token": shape.experts.top_k,
+        "expert_format": shape.expert_format.value,
+        "runnable": shape.expert_format.loadable,
+        "max_context_tokens": shape.max_context_tokens,
+        "bank_bytes": [bank] * len(shape.moe_layers),
+        "bank_total_bytes": bank * len(shape.moe_layers),
+        "kv_bytes_per_token": kv_bytes_per_token(shape),
+        "kv_bytes": None if tokens is None else kv_cache_bytes(shape, tokens),
+        "dense_bytes": shape.dense_bytes,
+    }
+
+
+def _plan_part(plan: MemoryPlan) -> dict[str, Any]:
+    return {
+        "device": plan.device,
+        "context_tokens": plan.context_tokens,
+        "vram_layers": plan.layers_in(Tier.VRAM),
+        "pinned_layers": plan.layers_in(Tier.PINNED),
+        "locked_layers": plan.layers_in(Tier.LOCKED),
+        "pageable_layers": plan.layers_in(Tier.PAGEABLE),
+        "expert_slots": plan.expert_slots,
+        "prefill_chunk": plan.prefill_chunk,
+        "tiers": [tier.value for tier in plan.tiers],
+        "ledger": [line.model_dump(mode="json") for line in plan.ledger],
+        "pools": {
+            pool.value: {"planned_bytes": plan.pool_bytes(pool), "budget_bytes": plan.budgets[pool]} for pool in Pool
+        },
+    }
+
+
+def _machine_part(facts: HardwareFacts, wishes: Wishes) -> dict[str, Any]:
+    found = budgets(facts, wishes)
+    quota = found.quota
+    return {
+        "label": facts.label,
+        "recorded": facts.recorded,
+        "device": found.device,
+        "pin_quota": {
+            "bytes": quota.bytes,
+            "source": quota.source.value,
+            "reason": quota.reason,
+            "proven": quota.proven,
+            "ceiling_bytes": quota.ceiling_bytes,
+            "terms": _terms(quota.budget),
+        },
+        "budgets": {
+            name: {"bytes": budget.bytes, "terms": _terms(budget)}
+            for name, budget in (("vram", found.vram), ("ram", found.ram), ("commit", found.commit))
+        },
+    }
+
+
+def _terms(budget: Budget) -> list[dict[str, Any]]:
+    return [{"what": term.what, "bytes": term.bytes} for term in budget.terms]
+
+
+def _stops_part(found: SliderStops) -> dict[str, Any]:
+    markers = {"pin_full": found.pin_full, "ram_full": found.ram_full}
+    return {
+        "stops": [
+            {
+                "context_tokens": stop.context_tokens,
+                "vram_layers": stop.vram_layers,
+                "pinned_layers": stop.pinned_layers,
+                "locked_layers": stop.locked_layers,
+                "pageable_layers": stop.pageable_layers,
+                "expert_slots": stop.expert_slots,
+            }
+            for stop in found.stops
+        ],
+        "markers": {
+            name: None
+            if marker is None
+            else {"stop": marker.stop, "layers": marker.layers, "limit": marker.limit, "assumed": marker.assumed}
+            for name, marker in markers.items()
+        },
+    }
+
+
+def as_text(found: dict[str, Any]) -> str:
+    """The document as a short table for people."""
+    model, machine = found["model"], found["machine"]
+    sizes = f"{gib(_first(model['bank_bytes']))} each, {gib(model['bank_total_bytes'])} in all"
+    lines = [
+        f"{model['name']} ({model['family']}, experts in {model['expert_format']}, from {model['source']})",
+        f"  {len(model['moe_layers'])} of {model['layers']} layers have experts: {sizes}",
+        f"  other weights {gib(model['dense_bytes'])}, KV cache {model['kv_bytes_per_token']:,} B a token",
+        *(f"  assumed: {note}" for note in model["assumptions"]),
+        f"On {machine['label']} ({machine['device']})",
+    ]
+    if "plan" in found:
+        lines += _show_plan(found["plan"])
+    if "stops" in found:
+        lines += ["Stops", *(_show_stop(stop) for stop in found["stops"])]
+    return "\n".join(lines)
+
+
+def _show_plan(plan: dict[str, Any]) -> list[str]:
+    lines = [_show_stop(plan)]
+    for name, pool in plan["pools"].items():
+        if pool["planned_bytes"]:
+            limit = "" if pool["budget_bytes"] is None else f" of {gib(pool['budget_bytes'])}"
+            lines.append(f"  {name:9}{gib(pool['planned_bytes']):>12}{limit}")
+    return lines
+
+
+def _show_stop(stop: dict[str, Any]) -> str:
+    tiers = ", ".join(f"{stop[f'{tier.value}_layers']} {tier.value}" for tier in Tier if stop[f"{tier.value}_layers"])
+    slots = f", {stop['expert_slots']} expert slots" if stop["expert_slots"] else ""
+    return f"  {stop['context_tokens']:>9,} tokens: {tiers}{slots}"
+
+
+def _first(sizes: list[int]) -> int:
+    return sizes[0] if sizes else 0
+
+
+def _natural(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def _positive(text: str) -> int:
+    if (number := _natural(text)) < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number
+
+
+def _amount(text: str) -> int:
+    try:
+        return parse_bytes(text)
+    except ValueError as cause:
+        raise argparse.ArgumentTypeError(str(cause)) from cause
