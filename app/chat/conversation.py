@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, Literal
 
 from engine.contract.record import Record
 
@@ -40,7 +40,8 @@ class AnswerStats(Record):
     ttft_s: float | None = None
     prefill_tok_s: float | None = None
     decode_tok_s: float | None = None
-    measured_by: str = "engine"  # "engine", or "window" where the engine said nothing
+    measured_by: Literal["engine", "window"] = "engine"  # "window": the engine said nothing
+    model: str | None = None  # who answered
 
     @property
     def total_tokens(self) -> int | None:

@@ -1,0 +1,264 @@
+"""The Chat page: chats at the left, the open one at the right, and where the next message is written."""
+
+from collections.abc import Callable
+from datetime import date
+from typing import Final
+
+from PySide6.QtCore import QCoreApplication, QPoint, Qt, QTimer, Signal
+from PySide6.QtGui import QHideEvent, QKeySequence, QShortcut
+from PySide6.QtWidgets import QHBoxLayout, QMessageBox, QStackedWidget, QVBoxLayout, QWidget
+from typing_extensions import override
+
+from app.chat.context_use import context_use
+from app.chat.conversation import UNTITLED
+from app.chat.store import ChatStore
+from app.core.session import EngineStage, SessionState
+from app.link.chat_flow import ChatFlow
+from app.link.stream import ChatStream
+from app.ui.pages.chat_column import ChatColumn
+from app.ui.pages.chat_list import ChatListPane
+from app.ui.pages.chat_words import KEPT, START, can_start, engine_notice, session_line, stage_sentence
+from app.ui.theme import Theme, Weight
+from app.ui.widgets.banner_stack import BannerStack
+from app.ui.widgets.card import Line
+from app.ui.widgets.composer import Composer
+from app.ui.widgets.empty_state import EmptyState
+from app.ui.widgets.icon_button import IconButton
+from app.ui.widgets.label import ElidedLabel
+from app.ui.widgets.message_list import COLUMN_PX
+
+_DRAFT_MS: Final = 500
+_COMPOSER_PX: Final = COLUMN_PX + 24  # its border stands out beside the text
+
+
+class ChatPage(QWidget):
+    """Signals:
+    start_requested: the user wants the engine started.
+    """
+
+    start_requested = Signal()
+
+    def __init__(
+        self,
+        theme: Theme,
+        store: ChatStore,
+        stream: ChatStream,
+        parent: QWidget | None = None,
+        *,
+        today: Callable[[], date] = date.today,
+    ) -> None:
+        super().__init__(parent)
+        self.setObjectName("Page")
+        self._theme = theme
+        self._state = SessionState()
+        self._today = today
+        self.may_delete: Callable[[str], bool] = self._ask_delete
+        self.flow = ChatFlow(store, stream, self)
+        self.chats = ChatListPane(theme)
+        self.column = ChatColumn(theme, self.flow)
+        self.composer = Composer(theme)
+        self._title = ElidedLabel(UNTITLED, 16, Weight.DemiBold)
+        self._line = ElidedLabel("", 12, role="muted")
+        self._more = IconButton(theme, "more", "Rename or delete this chat")
+        self._engine = BannerStack(theme)
+        self._empty: EmptyState | None = None
+        self._middle = QStackedWidget()
+        self._middle.addWidget(self.column)
+        self._draft_timer = QTimer(self)
+        self._draft_timer.setSingleShot(True)
+        self._draft_timer.setInterval(_DRAFT_MS)
+        self._lay_out()
+        self._connect()
+        self._opened()
+        self.show_session(self._state)
+
+    def show_session(self, state: SessionState) -> None:
+        """The engine as it is now."""
+        stage_before, self._state = self._state.stage, state
+        self.flow.show_session(state)
+        if state.stage is not stage_before or self._empty is None:
+            self._build_empty()
+        self._refresh()
+
+    def new_chat(self) -> None:
+        """Begin a chat and put the keyboard where it is written."""
+        self._open(None)
+        self.composer.edit.setFocus(Qt.FocusReason.ShortcutFocusReason)
+
+    def save_now(self) -> None:
+        """Put what is typed and what is being written on disk."""
+        self._draft_timer.stop()
+        self.flow.save_draft(self.composer.text)
+        self.flow.save_now()
+
+    @override
+    def hideEvent(self, event: QHideEvent) -> None:
+        self.save_now()
+        super().hideEvent(event)
+
+    # building
+
+    def _lay_out(self) -> None:
+        head = QHBoxLayout()
+        head.setContentsMargins(24, 12, 18, 8)
+        words = QVBoxLayout()
+        words.setSpacing(1)
+        words.addWidget(self._title)
+        words.addWidget(self._line)
+        head.addLayout(words, 1)
+        head.addWidget(self._more)
+        foot = QWidget()
+        foot.setMaximumWidth(_COMPOSER_PX)
+        below = QVBoxLayout(foot)
+        below.setContentsMargins(0, 4, 0, 14)
+        below.setSpacing(8)
+        below.addWidget(self._engine)
+        below.addWidget(self.composer)
+        centred = QHBoxLayout()
+        centred.setContentsMargins(14, 0, 14, 0)
+        centred.addStretch(1)
+        centred.addWidget(foot, 100)
+        centred.addStretch(1)
+        main = QVBoxLayout()
+        main.setContentsMargins(0, 0, 0, 0)
+        main.setSpacing(0)
+        main.addLayout(head)
+        main.addWidget(Line())
+        main.addWidget(self._middle, 1)
+        main.addLayout(centred)
+        row = QHBoxLayout(self)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.setSpacing(0)
+        row.addWidget(self.chats)
+        row.addWidget(Line(vertical=True))
+        row.addLayout(main, 1)
+
+    def _connect(self) -> None:
+        flow, chats, composer = self.flow, self.chats, self.composer
+        flow.opened.connect(self._opened)
+        flow.changed.connect(self._refresh)
+        flow.chats_changed.connect(self._list)
+        chats.chosen.connect(self._open)
+        chats.new_asked.connect(self.new_chat)
+        chats.renamed.connect(flow.rename)
+        chats.delete_asked.connect(self._delete)
+        chats.searched.connect(self._list)
+        composer.send_asked.connect(self._send)
+        composer.stop_asked.connect(flow.stop)
+        composer.text_changed.connect(self._typed)
+        self.column.taken_back.connect(self._take_back)
+        self._engine.acted.connect(lambda _notice, action: self._acted(action))
+        self._more.clicked.connect(self._show_menu)
+        self._draft_timer.timeout.connect(self._save_draft)
+        for keys, act in (
+            ("Ctrl+N", self.new_chat),
+            ("Ctrl+K", self._focus_search),
+            ("Esc", flow.stop),
+            ("Shift+Esc", self._focus_input),
+            ("Ctrl+Shift+C", self.column.copy_last_answer),
+            ("Ctrl+Shift+;", self.column.copy_last_code),
+        ):
+            shortcut = QShortcut(QKeySequence(keys), self)
+            shortcut.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
+            shortcut.activated.connect(act)
+        if (application := QCoreApplication.instance()) is not None:
+            application.aboutToQuit.connect(self.save_now)
+
+    def _build_empty(self) -> None:
+        """The engine's state decides what a chat without messages says."""
+        ready = self._state.stage is EngineStage.READY
+        actions = (("Start engine", START, "primary"),) if can_start(self._state) else ()
+        text = "Write a message below. Chats are kept on this PC." if ready else KEPT
+        made = EmptyState(self._theme, "chat", stage_sentence(self._state), text, actions)
+        made.acted.connect(self._acted)
+        if self._empty is not None:
+            self._middle.removeWidget(self._empty)
+            self._empty.deleteLater()
+        self._empty = made
+        self._middle.addWidget(made)
+
+    # acting
+
+    def _open(self, chat_id: int | None) -> None:
+        if chat_id != self.flow.chat_id or chat_id is None:
+            self._save_draft()
+            self.flow.open(chat_id)
+
+    def _send(self) -> None:
+        text = self.composer.text
+        if self.flow.send(text):
+            self._draft_timer.stop()
+            self.composer.set_text("")
+            self.flow.save_draft("")
+
+    def _take_back(self, text: str) -> None:
+        typed = self.composer.text
+        self.composer.set_text(f"{text}\n\n{typed}" if typed.strip() else text)
+        self.composer.edit.setFocus(Qt.FocusReason.OtherFocusReason)
+
+    def _delete(self, chat_id: int, title: str) -> None:
+        if self.may_delete(title):
+            self.flow.delete(chat_id)
+
+    def _ask_delete(self, title: str) -> bool:
+        box = QMessageBox(
+            QMessageBox.Icon.Question, "Delete chat", f"Delete “{title}”? It cannot be brought back.", parent=self
+        )
+        yes = box.addButton("Delete chat", QMessageBox.ButtonRole.DestructiveRole)
+        box.addButton("Keep", QMessageBox.ButtonRole.RejectRole)
+        box.exec()
+        return box.clickedButton() is yes
+
+    def _acted(self, action: str) -> None:
+        if action == START:
+            self.start_requested.emit()
+
+    def _show_menu(self) -> None:
+        menu = self.chats.menu_for(self.chats.model.index_of(self.flow.chat_id))
+        if menu is not None:
+            menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+            menu.popup(self._more.mapToGlobal(QPoint(0, self._more.height())))
+
+    def _focus_search(self) -> None:
+        self.chats.search.setFocus(Qt.FocusReason.ShortcutFocusReason)
+        self.chats.search.selectAll()
+
+    def _focus_input(self) -> None:
+        self.composer.edit.setFocus(Qt.FocusReason.ShortcutFocusReason)
+
+    def _typed(self) -> None:
+        self._draft_timer.start()
+        self._measure()
+
+    def _save_draft(self) -> None:
+        self._draft_timer.stop()
+        self.flow.save_draft(self.composer.text)
+
+    # showing
+
+    def _opened(self) -> None:
+        self.composer.set_text(self.flow.draft())
+        self._draft_timer.stop()
+        self._list()
+
+    def _list(self) -> None:
+        self.chats.show_chats(self.flow.chats(self.chats.search.text()), self.flow.chat_id, self._today())
+
+    def _refresh(self) -> None:
+        chat = self.flow.conversation
+        self._title.say(UNTITLED if chat is None else chat.title)
+        self._line.say(session_line(self._state))
+        self._more.setVisible(chat is not None)
+        self.composer.set_stops(self.flow.writing)
+        has_rows = chat is not None or self.flow.problem is not None
+        if self._empty is not None:
+            self._middle.setCurrentWidget(self.column if has_rows else self._empty)
+        notice = engine_notice(self._state) if has_rows else None
+        self._engine.show_notices(() if notice is None else (notice,))
+        self._measure()
+
+    def _measure(self) -> None:
+        chat = self.flow.conversation
+        use = context_use(() if chat is None else chat.sent_messages, self.composer.text)
+        context_tokens = None if self._state.plan is None else self._state.plan.context_tokens
+        self.composer.meter.show_use(use, context_tokens)

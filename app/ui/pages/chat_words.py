@@ -1,0 +1,83 @@
+"""What the Chat page says about the engine and about problems: pure functions from states to words and notices."""
+
+from typing import Final
+
+from app.core.session import EngineStage, SessionState
+from app.link.chat_flow import TOO_LONG
+from app.ui.notices import Action, Notice, of_problem
+from app.ui.wording import counts, tokens
+from engine.contract.errors import Problem
+from engine.contract.plan import Tier
+
+START: Final = "start"
+SEND_AGAIN: Final = "send_again"
+TAKE_BACK: Final = "take_back"
+LEAVE_OUT: Final = "leave_out"
+
+KEPT: Final = "Your message is kept and sent when it is ready."
+
+_STAGE_SENTENCES: Final = {
+    EngineStage.STOPPED: "The engine is stopped.",
+    EngineStage.STARTING: "The engine is starting.",
+    EngineStage.LOADING: "The engine is loading.",
+    EngineStage.CHECKING: "The engine is being checked.",
+    EngineStage.STOPPING: "The engine is stopping.",
+    EngineStage.FAILED: "The engine stopped by an error.",
+}
+
+
+def session_line(state: SessionState) -> str:
+    """ "MiniMax-M2.5 · 24,576 tokens · 8 VRAM, 49 pinned, 5 locked", or what the engine is doing instead."""
+    plan = state.plan
+    if plan is None:
+        return stage_sentence(state).removesuffix(".")
+    if state.stage is not EngineStage.READY:
+        return f"{plan.model.name} · {stage_sentence(state).removesuffix('.').removeprefix('The ')}"
+    if state.residency is None:
+        per_tier = {tier: plan.layers_in(tier) for tier in Tier}
+    else:
+        per_tier = {tier: state.residency.settled_count(tier) for tier in Tier}
+    return f"{plan.model.name} · {tokens(plan.context_tokens)} · {counts(per_tier)}"
+
+
+def stage_sentence(state: SessionState) -> str:
+    """ "The engine is stopped."; when ready, which model is."""
+    if state.stage is EngineStage.READY:
+        name = "The engine" if state.plan is None else state.plan.model.name
+        return f"{name} is ready."
+    return _STAGE_SENTENCES[state.stage]
+
+
+def can_start(state: SessionState) -> bool:
+    """Whether starting the engine is what helps now."""
+    return state.stage in (EngineStage.STOPPED, EngineStage.FAILED)
+
+
+def engine_notice(state: SessionState) -> Notice | None:
+    """Above the composer while the engine is not ready."""
+    if state.stage is EngineStage.READY:
+        return None
+    actions = (Action("Start engine", START, "primary"),) if can_start(state) else ()
+    return Notice("info", stage_sentence(state), KEPT, actions, dismissable=False)
+
+
+def problem_notice(problem: Problem, *, unanswered: bool, leave_out_count: int) -> Notice:
+    """Below the last message: what went wrong, and the smallest thing that helps."""
+    actions: list[Action] = []
+    if leave_out_count:
+        messages = "the oldest message" if leave_out_count == 1 else f"the {leave_out_count} oldest messages"
+        actions.append(Action(f"Leave out {messages}", LEAVE_OUT, "primary"))
+    if unanswered:
+        if problem.kind != TOO_LONG:
+            actions.append(Action("Send again", SEND_AGAIN, "primary"))
+        actions.append(Action("Take back", TAKE_BACK))
+    title = "This message does not fit" if problem.kind == TOO_LONG else ""
+    return of_problem(problem, *actions, title=title)
+
+
+def unanswered_notice(status: str) -> Notice:
+    """Below a message of the user that has no answer. `status` says what it waits for; "" if for nothing."""
+    if status:
+        return Notice("info", f"{status}.", "", (Action("Take back", TAKE_BACK),), dismissable=False)
+    actions = (Action("Send again", SEND_AGAIN, "primary"), Action("Take back", TAKE_BACK))
+    return Notice("info", "This message has no answer.", "", actions, dismissable=False)
