@@ -20,6 +20,7 @@ from app.doors.common import (
     add_machine,
     add_profile,
     add_simulated_gpu,
+    engine_argv_of,
     print_problem,
     profile_of,
     speak_utf8,
@@ -88,9 +89,17 @@ def _parse(words: Sequence[str]) -> tuple[argparse.Namespace, ModuleType | None]
 
 
 def _open_window(options: argparse.Namespace) -> int:
-    from app.wiring import open_window  # Qt takes a quarter of a second; the doors do without
+    from app.wiring import LaunchOptions, open_window  # Qt takes a quarter of a second; the doors do without
 
-    return open_window(options)
+    return open_window(
+        LaunchOptions(
+            profile=profile_of(options),
+            machine=getattr(options, "machine", None),
+            engine_argv=engine_argv_of(options),
+            model=getattr(options, "model", None),
+            simulated_gpu=getattr(options, "simulate_gpu", None),
+        )
+    )
 
 
 def _unexpected(fault: Exception, log_file: Path | None) -> Problem:

@@ -65,10 +65,11 @@ class MainWindow(QMainWindow):
         if memory.geometry is not None:
             self.restoreGeometry(memory.geometry)
 
-    def add_shortcut(self, keys: str, act: Callable[[], object]) -> QShortcut:
-        """A shortcut of the whole window."""
-        shortcut = QShortcut(QKeySequence(keys), self)
-        shortcut.setContext(Qt.ShortcutContext.WindowShortcut)
+    def add_shortcut(self, keys: str, act: Callable[[], object], area: QWidget | None = None) -> QShortcut:
+        """A shortcut of the whole window, or of one area where another area has its own use for the keys."""
+        shortcut = QShortcut(QKeySequence(keys), self if area is None else area)
+        whole, within = Qt.ShortcutContext.WindowShortcut, Qt.ShortcutContext.WidgetWithChildrenShortcut
+        shortcut.setContext(whole if area is None else within)
         shortcut.activated.connect(lambda: act())
         return shortcut
 
@@ -81,6 +82,21 @@ class MainWindow(QMainWindow):
     def page(self) -> str:
         """Key of the page in front."""
         return next(key for key, page in self._pages.items() if page is self._stack.currentWidget())
+
+    def focus_next_area(self) -> None:
+        """Move the keyboard between the rail and the page."""
+        in_rail = any(child.hasFocus() for child in self.rail.findChildren(QWidget))
+        area = self._pages[self.page] if in_rail else self.rail
+        target = next(
+            (
+                child
+                for child in area.findChildren(QWidget)
+                if child.isVisibleTo(area) and child.isEnabled() and child.focusPolicy() & Qt.FocusPolicy.TabFocus
+            ),
+            None,
+        )
+        if target is not None:
+            target.setFocus(Qt.FocusReason.ShortcutFocusReason)
 
     def bring_up(self) -> None:
         """Show the window and give it the keyboard, also from the tray or minimised."""

@@ -85,8 +85,9 @@ def _numbers(problem: Problem) -> list[tuple[str, int | float | str]]:
     return [(name, value) for name, value in problem.numbers.items() if value is not None]
 
 
-def of_orphan(orphan: Orphan, now: datetime, gain: str = "") -> Notice:
-    """A left-over process with its bytes. `gain` says what the plan would win if it were gone."""
+def of_orphan(orphan: Orphan, now: datetime, gain: str = "", *, ending: bool = False) -> Notice:
+    """A left-over process with its bytes. `gain` says what the plan would win if it were gone; `ending`: it was told
+    to end, and its memory is awaited."""
     started = now - timedelta(seconds=orphan.age_s)
     clock = f"{started:%H:%M}" if started.date() == now.date() else f"{started:%Y-%m-%d %H:%M}"
     held = " and ".join(_held(orphan))
@@ -96,11 +97,13 @@ def of_orphan(orphan: Orphan, now: datetime, gain: str = "") -> Notice:
     if held:
         text += f" It holds {held}."
     ends = Action("End process" if len(orphan.pids) == 1 else f"End {len(orphan.pids)} processes", "end", "danger")
+    if ending:
+        text, gain = f"{orphan.name}, PID {orphan.pids[0]}, is being ended; Splitpin waits for its memory.", ""
     return Notice(
         "warn",
         "An engine process from an earlier run still holds memory" if ours else "A process may be left over",
         f"{text} {gain}".strip(),
-        (ends,),
+        () if ending else (ends,),
         f"PIDs: {', '.join(map(str, orphan.pids))}\ncommand line: {orphan.command_line or 'cannot be read'}",
         dismissable=True,
         about=",".join(map(str, orphan.pids)),

@@ -2,8 +2,6 @@
 
 from app.ui.split_inputs import SplitInputs
 from app.ui.split_view import Bar, Segment, SegmentKind
-from app.ui.wording import SOURCE_WORDS
-from engine.contract.facts import Source
 from engine.contract.plan import LedgerLine, MemoryPlan, Pool
 
 COMMIT_SHOWN_FROM = 0.9  # share of the commit limit from which on it is worth a line
@@ -84,12 +82,7 @@ def _vram(inputs: SplitInputs, plan: MemoryPlan, lines: tuple[LedgerLine, ...]) 
 def _pinned(inputs: SplitInputs, lines: tuple[LedgerLine, ...]) -> Bar | None:
     if inputs.quota is None:
         return None
-    note = SOURCE_WORDS[inputs.quota.source]
-    if inputs.quota.detail:
-        note = f"{note}: {inputs.quota.detail}"
-    if inputs.quota.source is Source.ASSUMED:
-        note += ", not measured"
-    return Bar("Pinned quota", _segments(lines, Pool.PINNED), inputs.quota.bytes, note)
+    return Bar("Pinned quota", _segments(lines, Pool.PINNED), inputs.quota.bytes, inputs.quota.reason)
 
 
 def _ram(inputs: SplitInputs, plan: MemoryPlan, lines: tuple[LedgerLine, ...]) -> Bar | None:

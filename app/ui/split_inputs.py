@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from app.core.session import EngineStage, SessionState
+from app.planning.stops import SliderStops
 from app.planning.wishes import Wishes
 from engine.contract.errors import Problem
 from engine.contract.events import Loading
@@ -17,20 +18,12 @@ class QuotaFacts:
 
     bytes: int
     source: Source
-    detail: str = ""
+    reason: str = ""
+    rule: str = ""  # how it was assumed
 
     @property
     def assumed(self) -> bool:
         return self.source is Source.ASSUMED
-
-
-@dataclass(frozen=True, slots=True)
-class Stops:
-    """The slider: contexts from left to right; a limit is the index of the first stop beyond it, None: none is."""
-
-    contexts: tuple[int, ...] = ()
-    pin_full: int | None = None
-    ram_full: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +48,7 @@ class SplitInputs:
     plan: MemoryPlan | None = None
     drawn: MemoryPlan | None = None
     problem: Problem | None = None
-    stops: Stops = Stops()
+    stops: SliderStops = field(default_factory=lambda: SliderStops(()))
     quota: QuotaFacts | None = None
     session: SessionState = field(default_factory=SessionState)
     loading: Loading | None = None

@@ -117,10 +117,20 @@ def _tiles(inputs: SplitInputs, cells: StripView) -> tuple[Tile, ...]:
     plan = inputs.shown
     if plan is None:
         return ()
-    context = Tile("Context (KV cache)", tokens(plan.context_tokens), f"{gib(_kv_bytes(plan))} KV cache")
+    context = _context_tile(inputs, plan)
     if plan.device == "cpu":
         return context, _cpu_layers_tile(cells), _ram_tile(plan)
     return context, _vram_tile(plan, cells), _pinned_tile(inputs, plan, cells), _locked_tile(inputs, plan, cells)
+
+
+def _context_tile(inputs: SplitInputs, plan: MemoryPlan) -> Tile:
+    """The context of the plan, or the wish if the plan on screen is not for it."""
+    wish = inputs.wishes.context_tokens
+    if not inputs.session.running and inputs.plan is None and wish is not None and wish != plan.context_tokens:
+        return Tile(
+            "Context (KV cache)", tokens(wish), f"does not fit; shown is {tokens(plan.context_tokens)}", "error"
+        )
+    return Tile("Context (KV cache)", tokens(plan.context_tokens), f"{gib(_kv_bytes(plan))} KV cache")
 
 
 def _kv_bytes(plan: MemoryPlan) -> int:
@@ -186,7 +196,7 @@ def _ram_tile(plan: MemoryPlan) -> Tile:
 
 def _slider(inputs: SplitInputs, cells: StripView) -> SliderView:
     stops, plan = inputs.stops, inputs.shown
-    if not stops.contexts or plan is None:
+    if not stops.stops or plan is None:
         return SliderView()
     position, unmet = _position(inputs, plan)
     bank_count = len(plan.model.moe_layers)
@@ -197,12 +207,12 @@ def _slider(inputs: SplitInputs, cells: StripView) -> SliderView:
     else:
         described.append(f"{layers(bank_count)} in RAM")
     return SliderView(
-        stops=len(stops.contexts),
+        stops=len(stops.stops),
         position=position,
-        markers=_markers(inputs, plan),
-        assumed=inputs.quota is not None and inputs.quota.assumed,
+        markers=_markers(inputs),
+        assumed=stops.pin_full is not None and stops.pin_full.assumed,
         unmet=unmet,
-        enabled=not inputs.session.running and len(stops.contexts) > 1,
+        enabled=not inputs.session.running and len(stops.stops) > 1,
         described=", ".join(described),
         captions=("More layers in VRAM", "More context") if inputs.on_gpu else ("Less context", "More context"),
     )
@@ -213,40 +223,30 @@ def _position(inputs: SplitInputs, plan: MemoryPlan) -> tuple[int, bool]:
     wanted = plan.context_tokens
     if not inputs.session.running and inputs.wishes.context_tokens is not None:
         wanted = inputs.wishes.context_tokens
-    for index, context in enumerate(inputs.stops.contexts):
-        if context >= wanted:
+    for index, stop in enumerate(inputs.stops.stops):
+        if stop.context_tokens >= wanted:
             return index, inputs.plan is None and not inputs.session.running
-    return len(inputs.stops.contexts) - 1, True
+    return len(inputs.stops.stops) - 1, True
 
 
-def _markers(inputs: SplitInputs, plan: MemoryPlan) -> tuple[Marker, ...]:
+def _markers(inputs: SplitInputs) -> tuple[Marker, ...]:
     made = []
-    bank = bank_bytes(plan.model.experts, plan.model.expert_format)
-    if inputs.stops.pin_full is not None and inputs.quota is not None and inputs.on_gpu:
-        count = inputs.quota.bytes // bank
-        words = (
-            f"Pin quota full at {layers(count)}"
-            if inputs.stops.pin_full
-            else f"Pin quota full: {layers(count)} at most"
+    pin, ram = inputs.stops.pin_full, inputs.stops.ram_full
+    if pin is not None:
+        most = layers(pin.layers)
+        made.append(
+            Marker(pin.stop, "pin", f"Pin quota full at {most}" if pin.stop else f"Pin quota full: {most} at most")
         )
-        made.append(Marker(inputs.stops.pin_full, "pin", words))
-    if inputs.stops.ram_full is not None:
-        made.append(Marker(inputs.stops.ram_full, "ram", f"RAM full{_ram_layers(inputs, plan, bank)}"))
+    if ram is not None:
+        full = "Commit limit reached" if ram.limit == "commit" else "RAM full"
+        made.append(Marker(ram.stop, "ram", f"{full} at {layers(ram.layers)}" if inputs.on_gpu else full))
     return tuple(sorted(made, key=lambda marker: marker.stop))
 
 
-def _ram_layers(inputs: SplitInputs, plan: MemoryPlan, bank: int) -> str:
-    budget = plan.budgets.get(Pool.RAM)
-    if budget is None or not inputs.on_gpu:
-        return ""
-    fixed = plan.pool_bytes(Pool.RAM) - sum(plan.layers_in(tier) * bank for tier in (Tier.PINNED, Tier.LOCKED))
-    return f" at {layers(max(0, (budget - fixed) // bank))}"
-
-
 def _quick_marks(inputs: SplitInputs) -> tuple[QuickMark, ...]:
-    if inputs.session.running or len(inputs.stops.contexts) < 2 or inputs.shape is None:
+    if inputs.session.running or len(inputs.stops.stops) < 2 or inputs.shape is None:
         return ()
-    most = min(inputs.shape.max_context_tokens, inputs.stops.contexts[-1])
+    most = min(inputs.shape.max_context_tokens, inputs.stops.stops[-1].context_tokens)
     marks = [QuickMark(f"{count // 1024}k", count) for count in _QUICK_TOKENS if count <= most]
     return (*marks, QuickMark("Largest that fits", None))
 

@@ -1,7 +1,6 @@
 """How numbers and states are said. Plain, exact, short; GiB with one decimal, tokens with thousands separators."""
 
 from app.core.session import EngineStage
-from engine.contract.facts import Source
 from engine.contract.plan import Tier
 from engine.contract.units import GIB, gib
 
@@ -29,15 +28,6 @@ STAGE_WORDS = {
     EngineStage.READY: "Ready",
     EngineStage.STOPPING: "Stopping",
     EngineStage.FAILED: "Stopped by an error",
-}
-
-SOURCE_WORDS = {
-    Source.MEASURED: "measured",
-    Source.LEARNED: "learned from earlier runs",
-    Source.READ: "read from the system",
-    Source.ASSUMED: "assumed",
-    Source.USER: "set by you",
-    Source.SIMULATED: "simulated",
 }
 
 

@@ -130,6 +130,9 @@ class SplitSlider(QSlider):
         painter.end()
 
     def _marker_x(self, stop: int) -> float:
+        """Halfway before the stop; at the end of the track for a stop behind the last one."""
+        if stop > self.maximum():
+            return self.x_of(self.maximum())
         return self.x_of(stop - 0.5) if stop > self.minimum() else self.x_of(self.minimum())
 
     def _paint_track(self, painter: QPainter, tokens: Tokens) -> None:

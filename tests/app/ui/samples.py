@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 from app.core.session import ActiveRequest, EngineStage, SessionState
+from app.planning.stops import Marker, SliderStops, Stop
 from app.planning.wishes import Wishes
-from app.ui.split_inputs import LeftOver, QuotaFacts, SplitInputs, Stops
+from app.ui.split_inputs import LeftOver, QuotaFacts, SplitInputs
 from engine.contract.errors import NotEnoughRamError, Problem
 from engine.contract.estimate import Costs, Split, bank_bytes, kv_cache_bytes, ledger
 from engine.contract.events import LayerSettled, Loading
@@ -69,8 +70,17 @@ NO_GPU = HardwareFacts(
 )
 COSTS = Costs(context_bytes=int(0.5 * GIB), host_runtime_bytes=int(0.6 * GIB))
 BARE_COSTS = Costs(host_runtime_bytes=int(0.6 * GIB))
-QUOTA = QuotaFacts(int(95.6 * GIB), Source.MEASURED, "today 14:02")
+QUOTA = QuotaFacts(int(95.6 * GIB), Source.MEASURED, "measured today 14:02")
 CONTEXTS = tuple(9_472 + 8_192 * step for step in range(12))
+
+
+def stops_of(contexts: tuple[int, ...], pin_full: int | None = None, ram_full: int | None = None) -> SliderStops:
+    """Stops with these contexts; `pin_full` and `ram_full` are the first stops beyond a limit."""
+    return SliderStops(
+        tuple(Stop(context, 11 - i, 50, i + 1, 0, 64) for i, context in enumerate(contexts)),
+        None if pin_full is None else Marker(pin_full, 50, "quota"),
+        None if ram_full is None else Marker(ram_full, 60, "ram"),
+    )
 
 
 def plan_of(
@@ -111,7 +121,7 @@ def stopped() -> SplitInputs:
         shape=MINIMAX,
         facts=BIG,
         plan=plan_of(MINIMAX, 8, 50, context=34_048),
-        stops=Stops(CONTEXTS, pin_full=0),
+        stops=stops_of(CONTEXTS, 0),
         quota=QUOTA,
     )
 
@@ -202,7 +212,7 @@ def over() -> SplitInputs:
         plan=None,
         drawn=plan_of(MINIMAX, 0, 50, 2, context=99_584, ram_budget=None, vram_budget=None),
         problem=problem,
-        stops=Stops(CONTEXTS, pin_full=4, ram_full=10),
+        stops=stops_of(CONTEXTS, 4, 10),
         wishes=Wishes(context_tokens=99_584),
     )
 
@@ -211,7 +221,8 @@ def unknown_quota() -> SplitInputs:
     return replace(
         stopped(),
         plan=plan_of(MINIMAX, 7, 40, context=42_240),
-        quota=QuotaFacts(int(76.7 * GIB), Source.ASSUMED, "40 % of RAM"),
+        stops=SliderStops(stops_of(CONTEXTS).stops, Marker(0, 40, "quota", assumed=True)),
+        quota=QuotaFacts(int(76.7 * GIB), Source.ASSUMED, "assumed, not measured", "40 % of RAM"),
     )
 
 
@@ -223,7 +234,7 @@ def orphan() -> SplitInputs:
         stopped(),
         facts=facts,
         plan=plan_of(MINIMAX, 3, 34, context=13_824, vram_budget=int(16 * GIB), ram_budget=int(143 * GIB)),
-        stops=Stops(CONTEXTS[:4], pin_full=0),
+        stops=stops_of(CONTEXTS[:4], 0),
         left_over=LeftOver(int(14.2 * GIB), int(28.9 * GIB)),
     )
 
@@ -246,7 +257,7 @@ def no_gpu() -> SplitInputs:
         shape=DEMO,
         facts=NO_GPU,
         plan=plan_of(DEMO, 0, 0, context=8_192, on_gpu=False, ram_budget=int(22.9 * GIB), vram_budget=None),
-        stops=Stops((1024, 2048, 4096, 8192)),
+        stops=stops_of((1024, 2048, 4096, 8192)),
     )
 
 
@@ -259,8 +270,8 @@ def simulated() -> SplitInputs:
         facts=NO_GPU,
         wishes=Wishes(simulated_gpu=limits),
         plan=plan_of(DEMO, 6, 7, context=4096, simulated=limits, ram_budget=int(22.9 * GIB), vram_budget=800 * MIB),
-        stops=Stops((1024, 2048, 4096, 8192), pin_full=1),
-        quota=QuotaFacts(300 * MIB, Source.SIMULATED),
+        stops=stops_of((1024, 2048, 4096, 8192), 1),
+        quota=QuotaFacts(300 * MIB, Source.SIMULATED, "of the simulated GPU"),
     )
 
 

@@ -1,0 +1,137 @@
+"""From wishes to what the Split page needs: plan or refusal, stops, quota. Pure; every number is the planner's."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from app.orphans.verdicts import Orphan
+from app.planning.planner import make_plan
+from app.planning.quota import pin_quota
+from app.planning.stops import SliderStops, slider_stops
+from app.planning.wishes import Wishes
+from app.ui.split_inputs import LeftOver, QuotaFacts
+from app.ui.wording import layers
+from engine.contract.errors import Problem, SplitpinError, UsageError
+from engine.contract.facts import HardwareFacts, Reading, Source
+from engine.contract.plan import MemoryPlan, Tier
+from engine.contract.shape import ModelShape
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is to be planned: model, machine, wishes."""
+
+    shape: ModelShape
+    facts: HardwareFacts
+    wishes: Wishes
+    folder: Path
+
+    def plan(self) -> MemoryPlan:
+        """The plan for the wishes.
+
+        Raises:
+            SplitpinError: they do not fit, or something is not known.
+        """
+        return make_plan(self.shape, self.facts, self.wishes, model_dir=str(self.folder))
+
+    def with_wishes(self, **changes: object) -> "Question":
+        """The same question with other wishes."""
+        return Question(self.shape, self.facts, self.wishes.model_copy(update=changes), self.folder)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`drawn` is shown where there is no `plan`: the same split with pageable layers, or else the largest that fits."""
+
+    plan: MemoryPlan | None = None
+    drawn: MemoryPlan | None = None
+    problem: Problem | None = None
+    stops: SliderStops = field(default_factory=lambda: SliderStops(()))
+    quota: QuotaFacts | None = None
+    largest_context: int | None = None
+
+
+def answer(question: Question) -> Answer:
+    """Everything that follows from a question. A refusal is an answer, not an escape."""
+    stops, quota = _stops(question), _quota(question)
+    try:
+        return Answer(plan=question.plan(), stops=stops, quota=quota)
+    except SplitpinError as error:
+        problem = error.problem
+    largest = largest_context(question, stops)
+    return Answer(drawn=_drawn(question, largest), problem=problem, stops=stops, quota=quota, largest_context=largest)
+
+
+def largest_context(question: Question, stops: SliderStops) -> int | None:
+    """The longest context of a stop for which the other wishes can be kept; None: there is none."""
+    for stop in reversed(stops.stops):
+        if _try(question.with_wishes(context_tokens=stop.context_tokens)) is not None:
+            return stop.context_tokens
+    return None
+
+
+def gain(question: Question, orphans: Sequence[Orphan]) -> str:
+    """What the plan would win if left-over processes were gone, in words; empty if nothing."""
+    now, then = _try(question), _try(_without(question, orphans))
+    if then is None:
+        return ""
+    if now is None:
+        return "Without it, this split fits."
+    won = []
+    for tier, words in ((Tier.VRAM, "fit in VRAM"), (Tier.PINNED, "can be pinned")):
+        more = then.layers_in(tier) - now.layers_in(tier)
+        if more > 0:
+            won.append(
+                f"{layers(more).replace(' ', ' more ', 1)} {words if more > 1 else words.replace('fit', 'fits')}"
+            )
+    return f"Without it, {' and '.join(won)}." if won else ""
+
+
+def left_over(orphans: Sequence[Orphan]) -> LeftOver:
+    """Memory of the processes that are provably ours."""
+    ours = [orphan for orphan in orphans if orphan.confidence == "ours"]
+    return LeftOver(sum(o.gpu_bytes or 0 for o in ours), sum(o.rss_bytes or 0 for o in ours))
+
+
+def _without(question: Question, orphans: Sequence[Orphan]) -> Question:
+    held = left_over(orphans)
+    facts = question.facts
+    gpus = tuple(
+        gpu.model_copy(update={"vram_used": _less(gpu.vram_used, held.vram_bytes)}) if gpu is facts.cuda_gpu else gpu
+        for gpu in facts.gpus
+    )
+    freed = {"ram_available": _less(facts.ram_available, -held.ram_bytes), "gpus": gpus}
+    return Question(question.shape, facts.model_copy(update=freed), question.wishes, question.folder)
+
+
+def _less(reading: Reading, amount_bytes: int) -> Reading:
+    return reading if reading.value is None else reading.model_copy(update={"value": reading.value - amount_bytes})
+
+
+def _try(question: Question) -> MemoryPlan | None:
+    try:
+        return question.plan()
+    except SplitpinError:
+        return None
+
+
+def _drawn(question: Question, largest: int | None) -> MemoryPlan | None:
+    pageable = _try(question.with_wishes(allow_pageable=True))
+    if pageable is not None or largest is None:
+        return pageable
+    return _try(question.with_wishes(context_tokens=largest))
+
+
+def _stops(question: Question) -> SliderStops:
+    try:
+        return slider_stops(question.shape, question.facts, question.wishes)
+    except UsageError:
+        return SliderStops(())  # wishes that contradict the model: make_plan refuses them with the reason
+
+
+def _quota(question: Question) -> QuotaFacts | None:
+    found = pin_quota(question.facts, question.wishes)
+    if found.bytes is None:
+        return None  # only RAM limits
+    rule = found.terms[0].what if found.source is Source.ASSUMED and found.terms else ""
+    return QuotaFacts(found.bytes, found.source, found.reason, rule)

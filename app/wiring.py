@@ -1,0 +1,232 @@
+"""The composition root: builds each long-lived object once and hands it on. Nothing looks anything up."""
+
+import logging
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from PySide6.QtCore import QObject
+from PySide6.QtWidgets import QApplication, QFileDialog, QWidget
+
+from app.chat.store import ChatStore
+from app.core.library import Library, ModelEntry
+from app.link.background import Background
+from app.link.engine_process import EngineProcess
+from app.link.orphan_watch import OrphanWatch
+from app.link.store import SessionStore
+from app.link.stream import ChatStream
+from app.paths import APP_NAME, Profile, demo_model_dir
+from app.planning.wishes import Wishes
+from app.settings import SettingsFile
+from app.supervision.ledger import RunLedger
+from app.supervision.scan import Scanner
+from app.ui.live_bars import LiveBars
+from app.ui.main_window import MainWindow
+from app.ui.notices import of_problem
+from app.ui.pages.chat_page import ChatPage
+from app.ui.pages.split_page import SplitPage
+from app.ui.settings_keeper import SettingsKeeper
+from app.ui.shell import Shell
+from app.ui.split_desk import SplitDesk
+from app.ui.theme import Theme
+from app.ui.tray import Tray
+from app.ui.widgets.rail import RailEntry
+from app.ui.window_memory import WindowMemory
+from engine.contract.errors import ModelFolderError
+from engine.contract.facts import HardwareFacts, Reading, Source
+from engine.contract.plan import MemoryPlan, SimulatedGpu
+from engine.system.protocols import LiveMemory
+from engine.system.recorded import RecordedMachine, RecordedMemory
+from engine.system.select import live_memory, machine_probe
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchOptions:
+    """What the command line asks of the window."""
+
+    profile: Profile
+    machine: Path | None = None
+    engine_argv: Sequence[str] | None = None
+    model: Path | None = None
+    simulated_gpu: SimulatedGpu | None = None
+    demo_dir: Path | None = field(default_factory=demo_model_dir)
+
+
+PickFolder = Callable[[QWidget], Path | None]
+
+
+def pick_folder(parent: QWidget) -> Path | None:
+    """Ask for a model folder with the system's own dialog."""
+    chosen = QFileDialog.getExistingDirectory(parent, "Add a model folder")
+    return Path(chosen) if chosen else None
+
+
+class App(QObject):
+    """All long-lived objects of one window. `begin` shows it; `close` ends everything, the engine first."""
+
+    def __init__(self, qt: QApplication, options: LaunchOptions, *, pick: PickFolder = pick_folder) -> None:
+        """Build everything; nothing runs yet.
+
+        Raises:
+            ModelFolderError: `--model` names no model folder.
+            RecordedFileError: `--machine` names no recorded machine.
+            ChatStoreError: the chats cannot be opened, for example because another Splitpin has them open.
+        """
+        super().__init__()
+        self._qt = qt
+        self._pick = pick
+        self._closed = False
+        profile = options.profile
+        loaded = SettingsFile(profile.settings_file).load()
+        self.library = Library(tuple(Path(folder) for folder in loaded.settings.model_folders), options.demo_dir)
+        if options.model is not None:
+            self.library = self.library.add(options.model)
+        recorded = None if options.machine is None else RecordedMachine(options.machine).read()
+        self._chats, set_aside = ChatStore.open_or_set_aside(profile.chats_file)
+
+        self.keeper = SettingsKeeper(SettingsFile(profile.settings_file), loaded.settings, self)
+        self.theme = Theme(qt, loaded.settings.theme)
+        self.background = Background(self, threads=3)
+        self.store = SessionStore(self)
+        run_ledger = RunLedger(profile.runs_dir)
+        self.engine = EngineProcess(self.store, run_ledger, engine_argv=options.engine_argv, parent=self)
+        scanner = Scanner(run_ledger)
+        self.watch = OrphanWatch(scanner.scan, scanner.end, self.background, self.store, self)
+        self.live = LiveBars(_live_memory(recorded), self.background, self)
+
+        self.split_page = SplitPage(self.theme)
+        self.chat_page = ChatPage(self.theme, self._chats, ChatStream(self))
+        memory = WindowMemory(profile.folder / "window.ini")
+        self.window = MainWindow(
+            self.theme,
+            (
+                (RailEntry("split", "split", "Split"), self.split_page),
+                (RailEntry("chat", "chat", "Chat"), self.chat_page),
+            ),
+            memory,
+        )
+        self.desk = SplitDesk(
+            self.split_page,
+            self.store,
+            self.watch,
+            self.background,
+            read_facts=self._facts_reader(recorded),
+            simulated_gpu=options.simulated_gpu,
+            parent=self,
+        )
+        self.tray = Tray(self.theme, parent=self)
+        self.shell = Shell(
+            self.window, self.split_page, self.desk, self.store, self.engine, self.tray, memory, parent=self
+        )
+        self._connect()
+        wanted = options.model or (Path(loaded.settings.last_model) if loaded.settings.last_model else None)
+        self._first = None if wanted is None else wanted.expanduser().absolute()
+        for problem in (loaded.problem, set_aside.problem if set_aside is not None else None):
+            if problem is not None:
+                self.desk.report(of_problem(problem, severity="warn"))
+
+    def _connect(self) -> None:
+        self.store.changed.connect(self.chat_page.show_session)
+        self.chat_page.start_requested.connect(self.desk.start)
+        self.desk.launch_wanted.connect(self._launch)
+        self.desk.stop_wanted.connect(self.engine.stop)
+        self.desk.add_model_wanted.connect(self._add_model)
+        self.desk.model_changed.connect(self._model_changed)
+        self.desk.wishes_changed.connect(self._wishes_changed)
+        self.desk.quota_learned.connect(self._quota_learned)
+        self.live.read.connect(self.shell.show_memory)
+        self.window.shown_changed.connect(self.live.set_shown)
+        self.shell.new_chat_wanted.connect(self.chat_page.new_chat)
+        self.shell.quitting.connect(self._quit)
+        self.keeper.failed.connect(lambda problem: self.desk.report(of_problem(problem, severity="warn")))
+        self._qt.aboutToQuit.connect(self.close)
+
+    def begin(self) -> None:
+        """Show the window, then find out about everything else."""
+        self.window.show()
+        self.tray.begin()
+        saved = {Path(folder): wishes for folder, wishes in self.keeper.settings.wishes.items()}
+        self.desk.show_library(self.library, saved, self._first)
+        self.desk.read_machine()
+        self.watch.begin()
+        self.live.begin()
+
+    def close(self) -> None:
+        """End everything that runs, the engine first. A second call does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        self.chat_page.save_now()
+        self.shell.quit()
+        self.watch.close()
+        self.background.close()
+        self.live.close()
+        self.keeper.write()
+        self.tray.close()
+        self.window.close()
+        self._chats.close()
+
+    def _quit(self) -> None:
+        self.close()
+        self._qt.quit()
+
+    def _facts_reader(self, recorded: HardwareFacts | None) -> Callable[[], HardwareFacts]:
+        def read() -> HardwareFacts:
+            facts = machine_probe().read() if recorded is None else recorded
+            learned = self.keeper.settings.learned_pin_bytes
+            if learned is None or facts.pin_measured.source is Source.MEASURED:
+                return facts
+            granted = Reading(value=learned, source=Source.LEARNED, detail="granted to an earlier engine run")
+            return facts.model_copy(update={"pin_measured": granted})
+
+        return read
+
+    def _launch(self, plan: MemoryPlan) -> None:
+        self.engine.start(plan, port=self.keeper.settings.port)
+
+    def _add_model(self) -> None:
+        folder = self._pick(self.window)
+        if folder is None:
+            return
+        try:
+            self.library = self.library.add(folder)
+        except ModelFolderError as error:
+            self.desk.report(of_problem(error.problem, severity="warn"))
+            return
+        self.keeper.change(model_folders=tuple(str(kept) for kept in self.library.folders))
+        saved = {Path(kept): wishes for kept, wishes in self.keeper.settings.wishes.items()}
+        self.desk.show_library(self.library, saved, folder.expanduser().absolute())
+
+    def _model_changed(self, entry: ModelEntry) -> None:
+        self.keeper.change(last_model=str(entry.folder))
+
+    def _wishes_changed(self, folder: Path, wishes: Wishes) -> None:
+        self.keeper.change(wishes={**self.keeper.settings.wishes, str(folder): wishes})
+
+    def _quota_learned(self, granted_bytes: int) -> None:
+        self.keeper.change(learned_pin_bytes=granted_bytes)
+        self.desk.read_machine()
+
+
+def _live_memory(recorded: HardwareFacts | None) -> Callable[[], LiveMemory]:
+    return live_memory if recorded is None else lambda: RecordedMemory(recorded)
+
+
+def open_window(options: LaunchOptions) -> int:
+    """Open the window and stay until the program is quit; returns the exit code.
+
+    Raises:
+        SplitpinError: the options name something that is not there.
+    """
+    qt = QApplication([APP_NAME])
+    qt.setApplicationName(APP_NAME)
+    qt.setDesktopFileName(APP_NAME.lower())
+    qt.setQuitOnLastWindowClosed(False)  # the tray may hold the window
+    app = App(qt, options)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: qt.quit())  # heard at the next reading of the bars, within a second
+    app.begin()
+    return qt.exec()
