@@ -93,6 +93,8 @@ class PromptMaker:
         with self._using:
             text = self._text(conversation)
             ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        if not ids:
+            raise ApiError(400, "The messages make an empty prompt with this model's chat template.", param="messages")
         return tuple(ids)
 
     def _text(self, conversation: tuple[Turn, ...]) -> str:

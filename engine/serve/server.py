@@ -1,5 +1,6 @@
 """The HTTP server in a thread, on a socket that is bound before anything else can fail."""
 
+import errno
 import socket
 import threading
 
@@ -9,6 +10,10 @@ from fastapi import FastAPI
 from engine.serve.problems import PortTakenError
 
 HOST = "127.0.0.1"
+_WORDS = {
+    errno.EADDRINUSE: "another program listens there",
+    errno.EACCES: "the system does not give it out",
+}
 
 
 def bind(port: int) -> socket.socket:
@@ -20,7 +25,8 @@ def bind(port: int) -> socket.socket:
     try:
         return socket.create_server((HOST, port))
     except OSError as cause:
-        raise PortTakenError(port=port, words=cause.strerror or str(cause)) from cause
+        words = _WORDS.get(cause.errno or 0, cause.strerror or str(cause))
+        raise PortTakenError(port=port, words=words) from cause
 
 
 class HttpServer:

@@ -139,8 +139,10 @@ class Session:
         try:
             self._load_and_serve()
         except Exception as error:
-            log.exception("the generation thread ended early")
-            if not self._stopping.is_set():  # being told to stop while loading is no failure
+            if self._stopping.is_set():  # being told to stop while loading is no failure
+                log.info("loading was given up: %s", type(error).__name__)
+            else:
+                log.exception("the generation thread ended early")
                 self._on_failed(engine_problem(error))
 
     def _load_and_serve(self) -> None:

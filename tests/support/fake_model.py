@@ -99,6 +99,7 @@ class FakeModel(LanguageModel):
     chat_template: str | None = EASY_TEMPLATE
     generation_defaults: dict[str, float] = field(default_factory=dict)
     fail_prefill: Callable[[], Exception | None] = lambda: None
+    fail_decode_after: int | None = None  # tokens
 
     def __post_init__(self) -> None:
         self.tokenizer = byte_tokenizer(self.chat_template)
@@ -144,6 +145,8 @@ class FakeModel(LanguageModel):
     def decode(self, token_id: int) -> Tensor:
         self.decode_gate.pass_through()
         assert len(self._held) < self.context_tokens, "a token too many for the cache"
+        if self.decoded == self.fail_decode_after:
+            raise RuntimeError("scripted failure while decoding")
         self._held.append(token_id)
         self.decoded += 1
         return self._next()

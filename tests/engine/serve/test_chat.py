@@ -208,6 +208,12 @@ def test_t22_a_missing_or_broken_template_is_400_too(serve: Serve, template: str
     assert "template" in body["error"]["message"]
 
 
+def test_messages_that_render_to_nothing_are_400(serve: Serve) -> None:
+    status, body = ask(serve(FakeModel(chat_template="{{ messages[0].content }}")), [{"role": "user", "content": ""}])
+    assert status == 400
+    assert "empty prompt" in body["error"]["message"]
+
+
 def prompt_of(tokens: int) -> str:
     return "x" * (tokens - 3)  # one token a letter, three for the template
 
@@ -259,3 +265,26 @@ def test_a_failure_before_the_first_token_of_a_stream_is_500(serve: Serve) -> No
     response = served.chat(stream=True)
     assert response.status_code == 500
     assert "broken" in response.json()["error"]["message"]
+
+
+def test_a_failure_after_the_first_token_of_a_stream_ends_it_with_an_error_event(serve: Serve) -> None:
+    *pieces, last = chunks(serve(FakeModel(answers=["abcdef"], fail_decode_after=2)))
+    assert "".join(piece["choices"][0]["delta"]["content"] for piece in pieces) == "abc"
+    assert set(last) == {"error"}
+    assert last["error"]["type"] == "server_error"
+    assert "scripted failure while decoding" in last["error"]["message"]
+
+
+def test_a_stream_that_waits_long_begins_and_sends_comments(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.serve.http.FIRST_PIECE_S", 0.01)
+    monkeypatch.setattr("engine.serve.http.SILENCE_S", 0.01)
+    served = serve()
+    served.model.prefill_gate.close()
+    body = {"messages": [USER], "temperature": 0, "stream": True}
+    with served.client.stream("POST", "/v1/chat/completions", json=body) as response:
+        lines = response.iter_lines()
+        first = next(line for line in lines if line)
+        assert json.loads(first.removeprefix("data: "))["choices"][0]["delta"]["role"] == "assistant"
+        assert next(line for line in lines if line) == ": waiting"
+        served.model.prefill_gate.open()
+        assert [line for line in lines if line][-1] == "data: [DONE]"

@@ -176,6 +176,7 @@ def test_a_signal_stops_a_loading_engine_cleanly(start: type[Engine], plan_file:
     assert engine.end() == 0
     assert engine.events[-1].event == "stopped"
     assert not [event for event in engine.events if isinstance(event, Failed)]
+    assert b"Traceback" not in engine.log
 
 
 def test_a_launched_engine_stops_when_its_pipe_ends(start: type[Engine], plan_file: str) -> None:
