@@ -56,5 +56,7 @@ def meter_line(use: ContextUse, context_tokens: int | None) -> str:
     """In the composer: "Context about 1,690 of 33,792 tokens"; without an engine only what the chat takes."""
     about = "about " if use.about else ""
     if context_tokens is None:
+        if not use.tokens:
+            return ""
         return f"Context {about}{count(use.tokens, 'token')}"
     return f"Context {about}{use.tokens:,} of {count(context_tokens, 'token')}"

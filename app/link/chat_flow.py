@@ -99,6 +99,11 @@ class ChatFlow(QObject):
         return self._answer.text if self._answer is not None and self.writing else ""
 
     @property
+    def written_tokens(self) -> int:
+        """About how many tokens `answer_so_far` has."""
+        return self._stream.text_events if self.writing else 0
+
+    @property
     def problem(self) -> Problem | None:
         """What went wrong last in the open chat."""
         return self._problems.get(self.chat_id)

@@ -204,7 +204,7 @@ class ChatStream(QObject):
                 Problem(
                     kind="connection_closed",
                     sentence=f"The engine closed the connection after {self._text_events} tokens of the answer.",
-                    fix="Send the message again; if it happens again, look into the log of the engine.",
+                    fix="What arrived is kept. If it happens again, look into the log of the engine.",
                     numbers={"tokens": self._text_events},
                 )
             )

@@ -8,18 +8,18 @@ from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from app.chat.conversation import AnswerEnd, Message, Role
 from app.link.chat_flow import ChatFlow
-from app.ui import notices
 from app.ui.notices import Notice
 from app.ui.pages import chat_words
-from app.ui.pages.chat_words import problem_notice, unanswered_notice
+from app.ui.pages.chat_words import problem_notice, unanswered_words
 from app.ui.theme import Theme
 from app.ui.widgets.action_button import ActionButton
 from app.ui.widgets.banner_stack import BannerStack
 from app.ui.widgets.code_block import CodeBlock
 from app.ui.widgets.message_list import MessageList
-from app.ui.widgets.message_rows import AnswerRow, DividerRow, UserRow
+from app.ui.widgets.message_rows import AnswerRow, DividerRow, QuietRow, UserRow
 
 MOST_ROWS: Final = 40  # messages built at once; a widget costs about 25 ms and 1 MiB
+_TAIL_ROWS: Final = 2  # below the messages: the quiet row and the notice
 LEFT_OUT: Final = "The engine gets what is below"
 
 
@@ -40,7 +40,10 @@ class ChatColumn(QWidget):
         self._earlier: ActionButton | None = None
         self.list = MessageList(theme)
         self._tail = BannerStack(theme)
-        self._tail.acted.connect(self._act)
+        self._tail.acted.connect(lambda _notice, action: self._act(action))
+        self._quiet = QuietRow(theme)
+        self._quiet.acted.connect(self._act)
+        self.list.add(self._quiet)
         self.list.add(self._tail)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
@@ -70,7 +73,7 @@ class ChatColumn(QWidget):
 
     def _show_all(self) -> None:
         for row in self.list.rows:
-            if row is not self._tail:
+            if row not in (self._quiet, self._tail):
                 self.list.remove(row)
         self._earlier = None
         chat = self._flow.conversation
@@ -78,7 +81,7 @@ class ChatColumn(QWidget):
             return
         self._earliest = max(0, len(chat.messages) - MOST_ROWS)
         for message in chat.messages[self._earliest :]:
-            self._place(len(self.list.rows) - 1, message)
+            self._place(len(self.list.rows) - _TAIL_ROWS, message)
         self._offer_earlier()
         self.list.follow()
 
@@ -128,7 +131,7 @@ class ChatColumn(QWidget):
     # what the flow says
 
     def _add(self, message: Message) -> None:
-        self._place(len(self.list.rows) - 1, message)
+        self._place(len(self.list.rows) - _TAIL_ROWS, message)
         if message.role is Role.USER:
             self.list.follow()
 
@@ -151,17 +154,18 @@ class ChatColumn(QWidget):
     def _refresh(self) -> None:
         if self._flow.writing and self.answers:
             self.answers[-1].show_status(self._flow.status)
-        notice = self._notice()
-        self._tail.show_notices(() if notice is None else (notice,))
-
-    def _notice(self) -> Notice | None:
         flow = self._flow
         unanswered = flow.conversation is not None and flow.conversation.unanswered and not flow.writing
+        notices: tuple[Notice, ...] = ()
         if flow.problem is not None:
-            return problem_notice(flow.problem, unanswered=unanswered, leave_out_count=flow.leave_out_count)
-        return unanswered_notice(flow.status) if unanswered else None
+            notices = (problem_notice(flow.problem, unanswered=unanswered, leave_out_count=flow.leave_out_count),)
+        self._tail.show_notices(notices)
+        if unanswered and not notices:
+            self._quiet.show_words(*unanswered_words(flow.status))
+        else:
+            self._quiet.show_words("")
 
-    def _act(self, _notice: Notice, action: str) -> None:
+    def _act(self, action: str) -> None:
         match action:
             case chat_words.SEND_AGAIN:
                 self._flow.answer_last()
@@ -169,7 +173,7 @@ class ChatColumn(QWidget):
                 self._flow.leave_out_oldest()
             case chat_words.TAKE_BACK:
                 self.taken_back.emit(self._flow.take_back())
-            case notices.DISMISS:
+            case chat_words.DISMISS:
                 self._flow.dismiss_problem()
             case _:
                 raise ValueError(f"no such action: {action!r}")

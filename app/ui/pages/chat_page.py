@@ -9,7 +9,7 @@ from PySide6.QtGui import QHideEvent, QKeySequence, QShortcut
 from PySide6.QtWidgets import QHBoxLayout, QMessageBox, QStackedWidget, QVBoxLayout, QWidget
 from typing_extensions import override
 
-from app.chat.context_use import context_use
+from app.chat.context_use import ContextUse, context_use
 from app.chat.conversation import UNTITLED
 from app.chat.store import ChatStore
 from app.core.session import EngineStage, SessionState
@@ -25,6 +25,7 @@ from app.ui.widgets.composer import Composer
 from app.ui.widgets.empty_state import EmptyState
 from app.ui.widgets.icon_button import IconButton
 from app.ui.widgets.label import ElidedLabel
+from app.ui.widgets.message_centre import Centred
 from app.ui.widgets.message_list import COLUMN_PX
 
 _DRAFT_MS: Final = 500
@@ -108,24 +109,18 @@ class ChatPage(QWidget):
         head.addLayout(words, 1)
         head.addWidget(self._more)
         foot = QWidget()
-        foot.setMaximumWidth(_COMPOSER_PX)
         below = QVBoxLayout(foot)
         below.setContentsMargins(0, 4, 0, 14)
         below.setSpacing(8)
         below.addWidget(self._engine)
         below.addWidget(self.composer)
-        centred = QHBoxLayout()
-        centred.setContentsMargins(14, 0, 14, 0)
-        centred.addStretch(1)
-        centred.addWidget(foot, 100)
-        centred.addStretch(1)
         main = QVBoxLayout()
         main.setContentsMargins(0, 0, 0, 0)
         main.setSpacing(0)
         main.addLayout(head)
         main.addWidget(Line())
         main.addWidget(self._middle, 1)
-        main.addLayout(centred)
+        main.addWidget(Centred(foot, most_px=_COMPOSER_PX, margin_px=14))
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 0, 0)
         row.setSpacing(0)
@@ -260,5 +255,7 @@ class ChatPage(QWidget):
     def _measure(self) -> None:
         chat = self.flow.conversation
         use = context_use(() if chat is None else chat.sent_messages, self.composer.text)
+        if written := self.flow.written_tokens:
+            use = ContextUse(use.tokens + written, about=True)
         context_tokens = None if self._state.plan is None else self._state.plan.context_tokens
         self.composer.meter.show_use(use, context_tokens)

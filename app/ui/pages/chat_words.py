@@ -4,6 +4,7 @@ from typing import Final
 
 from app.core.session import EngineStage, SessionState
 from app.link.chat_flow import TOO_LONG
+from app.ui import notices
 from app.ui.notices import Action, Notice, of_problem
 from app.ui.wording import counts, tokens
 from engine.contract.errors import Problem
@@ -13,6 +14,7 @@ START: Final = "start"
 SEND_AGAIN: Final = "send_again"
 TAKE_BACK: Final = "take_back"
 LEAVE_OUT: Final = "leave_out"
+DISMISS: Final = notices.DISMISS
 
 KEPT: Final = "Your message is kept and sent when it is ready."
 
@@ -71,13 +73,20 @@ def problem_notice(problem: Problem, *, unanswered: bool, leave_out_count: int) 
         if problem.kind != TOO_LONG:
             actions.append(Action("Send again", SEND_AGAIN, "primary"))
         actions.append(Action("Take back", TAKE_BACK))
-    title = "This message does not fit" if problem.kind == TOO_LONG else ""
-    return of_problem(problem, *actions, title=title)
+    if problem.kind != TOO_LONG:
+        return of_problem(problem, *actions)
+    needed, held = problem.numbers.get("prompt_tokens"), problem.numbers.get("context_tokens")
+    text = f"{problem.sentence} {problem.fix}".strip()
+    if isinstance(needed, int) and isinstance(held, int):
+        text = f"It needs {tokens(needed)} with its history; the KV cache holds {held:,}."
+    return Notice("error", "This message does not fit", text, tuple(actions))
 
 
-def unanswered_notice(status: str) -> Notice:
-    """Below a message of the user that has no answer. `status` says what it waits for; "" if for nothing."""
+def unanswered_words(status: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """Below a message of the user that has no answer: words, and buttons as (label, id).
+
+    `status` says what it waits for; "" if for nothing.
+    """
     if status:
-        return Notice("info", f"{status}.", "", (Action("Take back", TAKE_BACK),), dismissable=False)
-    actions = (Action("Send again", SEND_AGAIN, "primary"), Action("Take back", TAKE_BACK))
-    return Notice("info", "This message has no answer.", "", actions, dismissable=False)
+        return status, (("Take back", TAKE_BACK),)
+    return "This message has no answer", (("Send again", SEND_AGAIN), ("Take back", TAKE_BACK))

@@ -98,7 +98,9 @@ class CodeText(QPlainTextEdit):
 
     def fit(self) -> None:
         """As high as the lines, and the scroll bar where there is one."""
-        line_px = self.blockBoundingRect(self.document().lastBlock()).height()  # the first has the margin in it
+        last = self.document().lastBlock()
+        self.blockBoundingRect(last)  # lays it out
+        line_px = last.layout().lineAt(0).height()
         height = ceil(max(1, self.blockCount()) * line_px + 2 * self.document().documentMargin()) + 1
         if self.horizontalScrollBar().maximum() > 0:
             height += self.horizontalScrollBar().sizeHint().height()

@@ -97,9 +97,9 @@ class Composer(QFrame):
         self.button = QPushButton()
         self.button.setProperty("kind", "primary")
         self.button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-        self.button.setFixedSize(38, 32)
         self.button.setIconSize(QSize(18, 18))
-        self.button.setStyleSheet("padding: 0; min-height: 0;")
+        # The style sheet's own minimum would win over a fixed size; 36 x 30 and a border of 1 px.
+        self.button.setStyleSheet("padding: 0; min-width: 36px; max-width: 36px; min-height: 30px; max-height: 30px;")
         self.button.clicked.connect(self._press)
         row = QHBoxLayout()
         row.setContentsMargins(4, 0, 0, 0)

@@ -15,6 +15,7 @@ from app.ui.widgets.tier_paint import rounded
 WARN_SHARE: Final = 0.85
 _BAR_PX: Final = 120
 _GAP_PX: Final = 12
+_OVER: Final = ": does not fit"
 
 
 class ContextMeter(QWidget):
@@ -34,7 +35,8 @@ class ContextMeter(QWidget):
         context_tokens: what the KV cache of the engine holds.
         """
         self._use, self._context_tokens = use, context_tokens
-        self.setAccessibleName(f"{self.text.removesuffix(': does not fit')} used{': does not fit' * self.is_over}")
+        said = meter_line(use, context_tokens)
+        self.setAccessibleName(f"{said} used{_OVER * self.is_over}" if said else "Context")
         self.setToolTip(
             "Counted by the engine up to its last answer; what came after is estimated at 4 characters a token."
             if use.about
@@ -45,7 +47,7 @@ class ContextMeter(QWidget):
     @property
     def text(self) -> str:
         """The words."""
-        return meter_line(self._use, self._context_tokens) + ": does not fit" * self.is_over
+        return meter_line(self._use, self._context_tokens) + _OVER * self.is_over
 
     @property
     def is_over(self) -> bool:

@@ -4,11 +4,12 @@ from typing import Final
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QScrollArea, QVBoxLayout, QWidget
 from typing_extensions import override
 
 from app.ui.theme import Theme
 from app.ui.widgets.action_button import ActionButton
+from app.ui.widgets.message_centre import Centred
 
 COLUMN_PX: Final = 780
 FOLLOW_PX: Final = 24  # this near to the end counts as being there
@@ -28,18 +29,11 @@ class MessageList(QScrollArea):
         self._following = True
         self._held_from_end: int | None = None
         column = QWidget()
-        column.setMaximumWidth(COLUMN_PX)
         self._column = QVBoxLayout(column)
         self._column.setContentsMargins(0, 16, 0, 16)
         self._column.setSpacing(18)
         self._column.addStretch()
-        page = QWidget()
-        middle = QHBoxLayout(page)
-        middle.setContentsMargins(24, 0, 24, 0)
-        middle.addStretch(1)
-        middle.addWidget(column, 100)
-        middle.addStretch(1)
-        self.setWidget(page)
+        self.setWidget(Centred(column, most_px=COLUMN_PX, margin_px=24))
         self.jump = ActionButton(theme, "Jump to latest", icon="chevron-down", parent=self)
         self.jump.clicked.connect(self.follow)
         self.jump.hide()

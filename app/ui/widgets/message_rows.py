@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from PySide6.QtCore import QSize, Qt
+from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QFontMetricsF, QGuiApplication, QResizeEvent, QTextBlockFormat, QTextCursor
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 from typing_extensions import override
@@ -11,6 +11,7 @@ from app.chat.conversation import Message
 from app.chat.phrases import stats_line
 from app.ui.markdown_writer import BODY_PX
 from app.ui.theme import Theme, ui_font
+from app.ui.widgets.action_button import ActionButton
 from app.ui.widgets.card import Line
 from app.ui.widgets.fitted_text import FittedText
 from app.ui.widgets.icon_button import IconButton
@@ -43,7 +44,7 @@ class UserRow(QWidget):
         self._bubble = QFrame()
         self._bubble.setObjectName("UserBubble")
         inside = QVBoxLayout(self._bubble)
-        inside.setContentsMargins(_BUBBLE_PAD_PX, 9, _BUBBLE_PAD_PX, 9)
+        inside.setContentsMargins(_BUBBLE_PAD_PX, 9, _BUBBLE_PAD_PX, 4)  # the last line has its leading below
         inside.addWidget(self.text)
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 0, 0)
@@ -137,3 +138,44 @@ class DividerRow(QWidget):
         row.addWidget(Line(), 1, Qt.AlignmentFlag.AlignVCenter)
         row.addWidget(label)
         row.addWidget(Line(), 1, Qt.AlignmentFlag.AlignVCenter)
+
+
+class QuietRow(QWidget):
+    """At the right, below a message of the user: why it has no answer, and what can be done.
+
+    Signals:
+        acted: a button was pressed (its id).
+    """
+
+    acted = Signal(str)
+
+    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._theme = theme
+        self._shown: tuple[str, tuple[tuple[str, str], ...]] = ("", ())
+        self._buttons: list[ActionButton] = []
+        self._label = Label("", 12, role="muted")
+        self._row = QHBoxLayout(self)
+        self._row.setContentsMargins(0, 0, 0, 0)
+        self._row.setSpacing(6)
+        self._row.addStretch()
+        self._row.addWidget(self._label)
+        self.hide()
+
+    def show_words(self, text: str, actions: tuple[tuple[str, str], ...] = ()) -> None:
+        """Words and buttons as (label, id); without words the row is gone."""
+        if (text, actions) == self._shown:
+            return
+        self._shown = (text, actions)
+        self._label.say(text)
+        for button in self._buttons:
+            self._row.removeWidget(button)
+            button.hide()
+            button.deleteLater()
+        self._buttons = []
+        for label, action in actions:
+            button = ActionButton(self._theme, label, kind="link")
+            button.clicked.connect(lambda _=False, action=action: self.acted.emit(action))
+            self._row.addWidget(button)
+            self._buttons.append(button)
+        self.setVisible(bool(text))
