@@ -61,7 +61,9 @@ class ExpertBank:
         self.layer = layer
         self.layout = layout
         self.block: HostBlock | None = block
-        self.bytes: Tensor = torch.frombuffer(block.buffer, dtype=torch.uint8)
+        self.bytes: Tensor = torch.empty(0, dtype=torch.uint8)
+        if block.nbytes:
+            self.bytes = torch.frombuffer(block.buffer, dtype=torch.uint8)
 
     def record(self, expert: int) -> Tensor:
         """The bytes of one expert, uint8 [record.bytes], where the bank lives now."""

@@ -25,7 +25,10 @@ class ExpertWeights:
 class ExpertMath(Protocol):
     """What a model family does between and after the two matrices."""
 
-    transposed: bool  # the matrices are [M, 2F] and [F, M]
+    @property
+    def transposed(self) -> bool:
+        """Whether the matrices are [M, 2F] and [F, M]."""
+        ...
 
     def activate(self, gate_up: Tensor) -> Tensor:
         """Activation, with the gate where there is one: [T, 2F or F] to [T, F]."""

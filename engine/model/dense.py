@@ -94,7 +94,10 @@ def load_dense(
             missing=len(missing),
         )
     if mismatched := sorted(info["mismatched_keys"]):
-        raise ModelFileError(f"The weight {mismatched[0]} has an unexpected shape.", "Download the model again.")
+        name, actual, wanted = mismatched[0]
+        raise ModelFileError(
+            f"The weight {name} is {list(actual)}; the model needs {list(wanted)}.", "Download the model again."
+        )
     model.requires_grad_(False)
     device.reserve(dense_bytes(model), WEIGHTS)
     try:

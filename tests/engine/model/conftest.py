@@ -1,0 +1,42 @@
+"""Tiny checkpoints, built once per run, and models that are closed after the test."""
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from engine.contract.events import Event
+from engine.contract.plan import MemoryPlan
+from engine.model.build import Drivers, load_model
+from engine.model.loaded import LoadedModel
+from tests.support.tiny_models import MAKERS, TinyModel
+
+Load = Callable[..., LoadedModel]
+Tiny = Callable[[str], TinyModel]
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+    """Tiny checkpoint by family name; tests must not change its files."""
+
+    @cache
+    def make(family: str) -> TinyModel:
+        return MAKERS[family](Path(tmp_path_factory.mktemp("models")) / family)
+
+    return make
+
+
+@pytest.fixture
+def load() -> Iterator[Load]:
+    """Loads plans and closes the models afterwards."""
+    loaded: list[LoadedModel] = []
+
+    def one(plan: MemoryPlan, *, events: list[Event] | None = None, drivers: Drivers | None = None) -> LoadedModel:
+        report = (events if events is not None else []).append
+        loaded.append(load_model(plan, report=report, cancelled=lambda: False, drivers=drivers))
+        return loaded[-1]
+
+    yield one
+    for model in loaded:
+        model.close()

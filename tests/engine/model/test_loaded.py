@@ -1,0 +1,69 @@
+"""What generation sees of a loaded model."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from engine.contract.errors import ContextTooLongError, ModelFolderError
+from engine.model.interface import GenerationCancelledError
+from tests.engine.model.conftest import Load, Tiny
+from tests.support.reference import prefill, random_prompt
+from tests.support.tiny_models import VOCAB, TinyModel, plan_for
+
+
+def test_logits_are_one_row_of_float32_on_the_cpu(tiny: Tiny, load: Load) -> None:
+    model = load(plan_for(tiny("mixtral"), "vplg"))
+    logits = prefill(model, random_prompt(5))
+    assert (logits.shape, str(logits.dtype), logits.device.type) == ((VOCAB,), "torch.float32", "cpu")
+    assert model.vocab_size == VOCAB
+
+
+def test_progress_counts_the_tokens_of_finished_chunks(tiny: Tiny, load: Load) -> None:
+    model = load(plan_for(tiny("mixtral"), "llll", prefill_chunk=16))
+    seen: list[int] = []
+    model.prefill(random_prompt(40), on_progress=seen.append, cancelled=lambda: False)
+    assert seen == [16, 32, 40]
+    assert model.cached_tokens == 40
+
+
+def test_a_prompt_that_does_not_fit_is_refused_before_anything_is_computed(tiny: Tiny, load: Load) -> None:
+    model = load(plan_for(tiny("mixtral"), "llll", context_tokens=32))
+    prefill(model, random_prompt(10))
+    with pytest.raises(ContextTooLongError) as why:
+        prefill(model, random_prompt(23))
+    assert why.value.numbers == {"prompt_tokens": 33, "context_tokens": 32}
+    assert model.cached_tokens == 10
+
+
+def test_a_prompt_nobody_waits_for_stops_between_two_chunks(tiny: Tiny, load: Load) -> None:
+    model = load(plan_for(tiny("mixtral"), "llll", prefill_chunk=8))
+    seen: list[int] = []
+    with pytest.raises(GenerationCancelledError):
+        model.prefill(random_prompt(40), on_progress=seen.append, cancelled=lambda: len(seen) == 2)
+    assert (seen, model.cached_tokens) == ([8, 16], 16)
+
+
+def test_an_empty_prompt_is_an_error_of_the_caller(tiny: Tiny, load: Load) -> None:
+    with pytest.raises(ValueError, match="at least one token"):
+        prefill(load(plan_for(tiny("mixtral"), "llll")), [])
+
+
+def test_sampling_defaults_and_stop_tokens_come_from_the_folder(tiny: Tiny, load: Load, tmp_path: Path) -> None:
+    checkpoint = tiny("mixtral")
+    folder = shutil.copytree(checkpoint.folder, tmp_path / "mixtral")
+    settings = {"temperature": 0.6, "top_k": 20, "do_sample": True, "eos_token_id": [2, 5], "top_p": None}
+    (folder / "generation_config.json").write_text(json.dumps(settings), "utf-8")
+    model = load(plan_for(TinyModel(folder, checkpoint.shape), "llll"))
+    assert model.generation_defaults == {"temperature": 0.6, "top_k": 20.0}
+    assert model.stop_token_ids == frozenset({2, 5})
+    assert model.tokenizer("hello world")["input_ids"] == [4, 5]
+
+
+def test_damaged_generation_settings_are_named(tiny: Tiny, load: Load, tmp_path: Path) -> None:
+    checkpoint = tiny("mixtral")
+    folder = shutil.copytree(checkpoint.folder, tmp_path / "mixtral")
+    (folder / "generation_config.json").write_text("{", "utf-8")
+    with pytest.raises(ModelFolderError, match=r"generation_config\.json is not JSON"):
+        load(plan_for(TinyModel(folder, checkpoint.shape), "llll"))

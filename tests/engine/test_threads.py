@@ -1,0 +1,31 @@
+"""Thread settings: one core is left to others, waiting threads sleep, and the user's own settings stay."""
+
+import os
+
+import pytest
+
+from engine.threads import prepare_threads
+
+NAMES = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No OpenMP settings before the test, the old ones after it."""
+    for name in NAMES:
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+
+
+@pytest.mark.parametrize(("cores", "threads"), [(1, 1), (2, 1), (8, 7)])
+def test_one_core_is_left_to_others(cores: int, threads: int) -> None:
+    assert prepare_threads(cores) == threads
+    assert os.environ["OMP_NUM_THREADS"] == str(threads)
+    assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
+
+
+def test_what_the_user_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    assert prepare_threads(8) == 3
+    assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE"
