@@ -101,7 +101,7 @@ def engine_argv_of(options: argparse.Namespace) -> list[str] | None:
         return None
     try:
         # On Windows a backslash is part of a path; POSIX rules would eat it.
-        words = [word.strip('"') for word in shlex.split(command, posix=False)] if "\\" in command else None
+        words = [word.strip("\"'") for word in shlex.split(command, posix=False)] if "\\" in command else None
         return words or shlex.split(command)
     except ValueError as cause:
         raise UsageError(f"The engine command {command!r} cannot be read: {cause}.", "Close the quotes.") from cause
@@ -116,7 +116,7 @@ def simulated_gpu(text: str) -> SimulatedGpu:
     fix = "Write it like vram=800MiB,pin=300MiB,refuse-pin-after=4."
     values: dict[str, int] = {}
     for part in text.split(","):
-        key, _, value = part.strip().partition("=")
+        key, _, value = part.strip().replace("_", "-").partition("=")
         try:
             match key:
                 case "vram" | "pin":

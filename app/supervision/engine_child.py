@@ -5,16 +5,14 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from pathlib import Path
-from uuid import uuid4
 
 from app.files import write_atomically
 from app.paths import program_dir
 from app.supervision.environment import engine_environment
 from app.supervision.exit_words import explain_end
 from app.supervision.identity import own_identity
-from app.supervision.ledger import RunLedger
+from app.supervision.ledger import RunLedger, new_run_id
 from app.supervision.log_tail import LogTail
 from app.supervision.stop_ladder import StopLadder
 from engine.contract.errors import EngineStoppedError, Problem, SplitpinError, WireError
@@ -49,6 +47,7 @@ class EngineChild:
         entry: RunEntry,
         run_ledger: RunLedger,
         *,
+        recorded: bool,
         on_event: Callable[[Event], None],
         on_log: Callable[[str], None],
         on_end: Callable[[Problem | None], None],
@@ -57,6 +56,8 @@ class EngineChild:
         self._child = child
         self._entry = entry
         self._ledger = run_ledger
+        self._recorded = recorded
+        self._recording = threading.Lock()
         self._on_event = on_event
         self._on_end = on_end
         self._ladder = ladder
@@ -93,7 +94,8 @@ class EngineChild:
             RunFolderError: the plan cannot be written.
             LaunchRefusedError: the program is missing or the system refused.
         """
-        run_id = f"{datetime.now():%Y%m%d-%H%M%S}-{uuid4().hex[:6]}"
+        run_id = new_run_id()
+        run_ledger.forget_old_folders()
         plan_file = _write_plan(plan, run_ledger.run_dir(run_id))
         me = own_identity()
         program = [sys.executable, "-m", "engine"] if engine_argv is None else list(engine_argv)
@@ -106,12 +108,13 @@ class EngineChild:
         entry = RunEntry(
             run_id=run_id, engine=child.identity, supervisor=me, children=_workers(child), model=plan.model_dir
         )
-        run_ledger.record(entry)
+        recorded = run_ledger.record(entry)
         log.info("engine run %s started, PID %d", run_id, child.pid)
         running = cls(
             child,
             entry,
             run_ledger,
+            recorded=recorded,
             on_event=on_event,
             on_log=on_log,
             on_end=on_end,
@@ -176,7 +179,7 @@ class EngineChild:
                 self._problem = event.problem
                 self._look.set()
             if isinstance(event, Listening):
-                self._record(self._entry.model_copy(update={"port": event.port}))
+                self._update_entry(port=event.port)
             self._on_event(event)
         self._look.set()
 
@@ -206,7 +209,7 @@ class EngineChild:
             if woken:  # its output ended: so will it, in a moment
                 self._child.wait(REFRESH_S)
             else:
-                self._record(self._entry.model_copy(update={"children": _workers(self._child)}))
+                self._update_entry(children=_workers(self._child))
         gone = self._ladder.clear(self._child)
         for reader in self._readers:
             reader.join(DRAIN_S)
@@ -235,10 +238,13 @@ class EngineChild:
             return self._problem.model_copy(update={"numbers": {**self._problem.numbers, **details}})
         return explain_end(code if code is not None else 0, self.log_lines, log_file=str(self._log_file)).problem
 
-    def _record(self, entry: RunEntry) -> None:
-        if entry != self._entry:
-            self._entry = entry
-            self._ledger.record(entry)
+    def _update_entry(self, **news: object) -> None:
+        """Bring the ledger up to date; what the disk refused once is tried again."""
+        with self._recording:
+            entry = self._entry.model_copy(update=news)
+            if entry != self._entry or not self._recorded:
+                self._entry = entry
+                self._recorded = self._ledger.record(entry)
 
 
 def _workers(child: ChildProcess) -> tuple[ProcessIdentity, ...]:

@@ -4,8 +4,12 @@ One file per run, `runs/<run id>.json`, replaced as a whole; removed when the wh
 """
 
 import logging
+import re
+import shutil
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
+from uuid import uuid4
 
 from pydantic import ValidationError
 
@@ -13,6 +17,14 @@ from app.files import set_aside, write_atomically
 from engine.contract.processes import RunEntry
 
 log = logging.getLogger(__name__)
+
+KEPT_FOLDERS = 20
+_RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")  # sorts by time; nothing else in the folder is touched
+
+
+def new_run_id() -> str:
+    """A name for a run, unlike any other on this computer."""
+    return f"{datetime.now():%Y%m%d-%H%M%S}-{uuid4().hex[:6]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +72,13 @@ class RunLedger:
             self._file(run_id).unlink(missing_ok=True)
         except OSError as cause:
             log.warning("run ledger: run %s could not be removed: %s", run_id, cause)
+
+    def forget_old_folders(self, keep: int = KEPT_FOLDERS) -> None:
+        """Delete plans and logs of the oldest runs that are not on record; the newest `keep` stay."""
+        folders = sorted(path for path in self.folder.glob("*/") if _RUN_ID.fullmatch(path.name))
+        for folder in folders[: max(0, len(folders) - keep)]:
+            if not self._file(folder.name).exists():
+                shutil.rmtree(folder, ignore_errors=True)  # a log that is open elsewhere goes with a later run
 
     def _file(self, run_id: str) -> Path:
         return self.folder / f"{run_id}.json"

@@ -127,6 +127,19 @@ def test_children_of_the_engine_reach_the_ledger(tmp_path: Path, monkeypatch: py
         assert wait_until(recorded)
 
 
+def test_an_entry_the_disk_refused_is_written_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.supervision.engine_child.REFRESH_S", 0.05)
+    record = RunLedger.record
+    with monkeypatch.context() as full_disk:
+        full_disk.setattr(RunLedger, "record", lambda ledger, entry: False)
+        engine = Recorder(tmp_path, fake_engine())
+        with engine:
+            engine.wait_for("ready")
+            assert engine.ledger.read() == ()
+            full_disk.setattr(RunLedger, "record", record)
+            assert wait_until(lambda: len(engine.ledger.read()) == 1)
+
+
 @pytest.mark.parametrize(
     "code",
     [

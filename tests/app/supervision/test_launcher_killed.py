@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import httpx
@@ -21,8 +22,11 @@ LONG_ANSWER = " ".join(["word"] * 2000)
 TRIES = 3
 
 
-def kill_while_answering(folder: Path, plan: MemoryPlan, engine_argv: list[str]) -> ProcessIdentity:
-    """Start a launcher with an engine, ask, kill the launcher after the first piece of the answer."""
+def kill_while_answering(folder: Path, plan: MemoryPlan, engine_argv: list[str]) -> tuple[ProcessIdentity, float]:
+    """Start a launcher with an engine, ask, kill the launcher after the first piece of the answer.
+
+    Returns the engine, which lived until then, and the monotonic time of the kill.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     plan_file = folder / "plan.json"
     plan_file.write_text(plan.model_dump_json(), "utf-8")
@@ -30,20 +34,26 @@ def kill_while_answering(folder: Path, plan: MemoryPlan, engine_argv: list[str])
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as launcher:
         assert launcher.stdout is not None
         told = json.loads(launcher.stdout.readline())
+        engine = ProcessIdentity(pid=told["pid"], create_time=told["create_time"])
         body = {"messages": [{"role": "user", "content": "Count to a thousand."}], "stream": True, "max_tokens": 400}
         with (
             httpx.Client(trust_env=False, timeout=60) as client,
             client.stream("POST", f"{told['api_base']}/chat/completions", json=body) as answer,
         ):
-            next(piece for piece in answer.iter_text() if '"content": "w' in piece or '"content"' in piece)
+            answer.raise_for_status()
+            pieces = answer.iter_text()
+            while '"content"' not in next(pieces):
+                pass
+            assert lives(engine)
+            killed = time.monotonic()
             launcher.kill()
             launcher.wait()
-    return ProcessIdentity(pid=told["pid"], create_time=told["create_time"])
+    return engine, killed
 
 
 @pytest.mark.parametrize("attempt", range(TRIES))
 def test_the_engine_dies_with_its_launcher(tmp_path: Path, attempt: int) -> None:
-    engine = kill_while_answering(tmp_path, tiny_plan(), fake_engine("--reply", LONG_ANSWER))
+    engine, _ = kill_while_answering(tmp_path, tiny_plan(), fake_engine("--reply", LONG_ANSWER))
     assert wait_until(lambda: not lives(engine), timeout_s=10)
     runs = RunLedger(tmp_path / "runs")
     assert [entry.engine.pid for entry in runs.read()] == [engine.pid], "a crash leaves its entry"

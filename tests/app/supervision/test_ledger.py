@@ -52,3 +52,14 @@ def test_a_full_disk_keeps_the_old_entry_and_is_reported(
     assert "No space left" in caplog.text
     assert [entry.engine.pid for entry in runs.read()] == [10]
     assert [file.name for file in tmp_path.iterdir()] == ["a.json"], "no half-written file stays"
+
+
+def test_plans_and_logs_of_old_runs_go_but_never_of_a_run_on_record(tmp_path: Path) -> None:
+    runs = RunLedger(tmp_path)
+    names = [f"20260101-0000{number:02}-abcdef" for number in range(5)]
+    for name in [*names, "my own folder"]:
+        runs.run_dir(name).mkdir()
+        (runs.run_dir(name) / "engine.log").write_text("line", "utf-8")
+    runs.record(_entry(names[0]))
+    runs.forget_old_folders(keep=2)
+    assert {path.name for path in tmp_path.glob("*/") if path.is_dir()} == {names[0], *names[3:], "my own folder"}
