@@ -210,8 +210,8 @@ class MarkdownWriter:
         made.setCellSpacing(0)
         made.setBorderCollapse(True)
         made.setBorder(1)
-        light = self._colors.is_light
-        made.setBorderBrush(QBrush(QColor(self._colors.border_strong if not light else "#C9CFD8")))
+        edge = "#C9CFD8" if self._colors.is_light else self._colors.border  # the light border is too faint for a grid
+        made.setBorderBrush(QBrush(QColor(edge)))
         made.setBorderStyle(QTextFrameFormat.BorderStyle.BorderStyle_Solid)
         made.setTopMargin(2)
         made.setBottomMargin(10)

@@ -55,7 +55,7 @@ def of_problem(
     cannot be dismissed."""
     return Notice(
         severity,
-        title or problem.sentence,
+        title or problem.sentence.removesuffix("."),
         f"{problem.sentence} {problem.fix}" if title else problem.fix,
         actions,
         _details(problem),
@@ -129,7 +129,7 @@ def of_fallen(report: ResidencyReport, *actions: Action) -> Notice | None:
     where = " in VRAM" if asked is Tier.VRAM else ""
     count = sum(layer.asked is asked for layer in fallen)
     causes = list(dict.fromkeys(layer.cause for layer in fallen if layer.cause))
-    parts = [*(cause[:1].upper() + cause[1:].rstrip(".") + "." for cause in causes[:2]), *_where_they_went(fallen)]
+    parts = [*(cause[:1].upper() + cause[1:].rstrip(".") + "." for cause in causes[:1]), *_where_they_went(fallen)]
     return Notice(
         "warn",
         f"The engine is running, but it {verb} {layers(count)} fewer{where} than you asked for",

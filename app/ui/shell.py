@@ -63,11 +63,13 @@ class Shell(QObject):
         self._quarter = 0
         self._told_orphans = False
         self._over = False
+        self._use = MemoryUse()
         window.may_close = self.may_close
         tray_icon.acted.connect(self.act)
         tray_icon.toggled.connect(self._toggle)
         store.changed.connect(self._session_changed)
         desk.changed.connect(self._show_tray)
+        desk.changed.connect(self._show_memory)
         self._add_shortcuts()
         self._show_tray()
 
@@ -202,8 +204,13 @@ class Shell(QObject):
     # -- the rail's bars ------------------------------------------------------------------------------------------
 
     def show_memory(self, use: MemoryUse) -> None:
-        """Live readings; a simulated GPU shows what the engine says it holds of it."""
-        state, inputs = self._store.state, self._desk.inputs
+        """Live readings."""
+        self._use = use
+        self._show_memory()
+
+    def _show_memory(self) -> None:
+        """A simulated GPU shows what the engine says it holds of it."""
+        use, state, inputs = self._use, self._store.state, self._desk.inputs
         lines = state.residency.ledger_settled if state.residency is not None else ()
         held = {pool: sum(line.bytes for line in lines if line.pool is pool) for pool in Pool}
         shown = inputs.shown

@@ -123,6 +123,8 @@ class SplitDesk(QObject):
         """Why Start is impossible now, in a few words; None: it is possible."""
         if self._entry is None:
             return "no model"
+        if self._inputs.blocked is not None:
+            return "this model can only be planned"
         if self._answer.plan is not None:
             return None
         return "this split does not fit" if self._inputs.problem is not None else "the machine is being read"
@@ -218,7 +220,7 @@ class SplitDesk(QObject):
 
     def start(self) -> None:
         """Look for left-over engines, read the machine once more, plan, start."""
-        if self._starting or self._inputs.session.running or self._answer.plan is None:
+        if self._starting or self._inputs.session.running or self.why_not_start is not None:
             return
         self._starting = True
         self._watch.scan_then(self._scanned_for_start)

@@ -63,6 +63,17 @@ class SplitInputs:
         return self.plan if self.plan is not None else self.drawn
 
     @property
+    def blocked(self) -> str | None:
+        """Why this model cannot be started whatever the split; None: nothing stands in the way."""
+        if self.shape is None:
+            return None
+        if self.shape.source == "config":
+            return "This folder holds no weight files; the plan is made from config.json alone"
+        if not self.shape.expert_format.loadable:
+            return f"The engine cannot run experts stored as {self.shape.expert_format.value} yet; this is a plan only"
+        return None
+
+    @property
     def ready(self) -> bool:
         return self.session.stage is EngineStage.READY
 

@@ -53,6 +53,8 @@ def compose(inputs: NoticeInputs) -> tuple[Notice, ...]:
         found.append(_of_shortfall(split))
     if split.problem is not None and not split.session.running:
         found.append(_of_plan(split.problem, inputs.largest_context))
+    if split.blocked is not None and not split.session.running:
+        found.append(Notice("info", split.blocked, about="blocked"))
     found.append(_of_assumed_quota(split))
     return tuple(notice for notice in found if notice is not None)
 

@@ -12,7 +12,8 @@ from app.planning.wishes import Wishes
 from app.ui.split_inputs import LeftOver, QuotaFacts
 from app.ui.wording import layers
 from engine.contract.errors import Problem, SplitpinError, UsageError
-from engine.contract.facts import HardwareFacts, Reading, Source
+from engine.contract.estimate import KV_PAGE_TOKENS
+from engine.contract.facts import UNKNOWN, HardwareFacts, Reading, Source
 from engine.contract.plan import MemoryPlan, Tier
 from engine.contract.shape import ModelShape
 
@@ -116,10 +117,17 @@ def _try(question: Question) -> MemoryPlan | None:
 
 
 def _drawn(question: Question, largest: int | None) -> MemoryPlan | None:
-    pageable = _try(question.with_wishes(allow_pageable=True))
-    if pageable is not None or largest is None:
-        return pageable
-    return _try(question.with_wishes(context_tokens=largest))
+    """The nearest thing to the wish that can be shown: with pageable layers, or shorter, or beyond what the system
+    promises. It is never sent to an engine."""
+    open_ended = {"commit_limit": UNKNOWN, "commit_used": UNKNOWN}
+    endless = Question(question.shape, question.facts.model_copy(update=open_ended), question.wishes, question.folder)
+    attempts = [question.with_wishes(allow_pageable=True)]
+    if largest is not None:
+        attempts.append(question.with_wishes(context_tokens=largest))
+    attempts.append(endless.with_wishes(allow_pageable=True))
+    attempts.append(endless.with_wishes(allow_pageable=True, context_tokens=KV_PAGE_TOKENS))
+    attempts.append(endless.with_wishes(allow_pageable=True, context_tokens=KV_PAGE_TOKENS, pinned_layers=0, forced={}))
+    return next((plan for attempt in attempts if (plan := _try(attempt)) is not None), None)
 
 
 def _stops(question: Question) -> SliderStops:

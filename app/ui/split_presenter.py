@@ -57,6 +57,8 @@ def _labels(inputs: SplitInputs) -> tuple[str, ...]:
     said = []
     if inputs.wishes.simulated_gpu is not None or (inputs.shown is not None and inputs.shown.simulated is not None):
         said.append("Simulated GPU")
+    if inputs.blocked is not None:
+        said.append("Plan only")
     if inputs.facts is not None and inputs.facts.recorded:
         said.append(f"Recorded machine: {inputs.facts.label}")
     return tuple(said)
@@ -107,6 +109,8 @@ def _button(inputs: SplitInputs) -> MainButton:
             return MainButton("Stopping", "none", enabled=False)
         case EngineStage.STOPPED | EngineStage.FAILED:
             pass
+    if inputs.blocked is not None:
+        return MainButton("Start engine", "start", enabled=False, hint=inputs.blocked)
     if inputs.plan is not None:
         return MainButton("Start engine", "start", hint="Start the engine with this split (F5)")
     why = "Choose a model first" if inputs.model_name is None else "Reading the model and the machine"

@@ -7,6 +7,7 @@ Tier colours are used for tiers only; the smallest colour difference between two
 blindness simulated, and each has a texture of its own (app/ui/widgets/tier_paint.py).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -289,9 +290,9 @@ QPushButton[kind="link"]:hover {{ text-decoration: underline; }}
 QPushButton[kind="link"]:focus {{ border: 2px solid {t.accent}; padding: 0 2px; }}
 QPushButton[kind="link"]:disabled {{ color: {t.text3}; }}
 QPushButton[kind="chooser"] {{ background: transparent; border: 1px solid transparent; color: {t.text};
-    padding: 1px 4px 1px 0; min-height: 20px; text-align: right; }}
+    padding: 0 4px 0 0; min-height: 18px; text-align: right; }}
 QPushButton[kind="chooser"]:hover {{ background: {t.raised}; }}
-QPushButton[kind="chooser"]:focus {{ border: 2px solid {t.accent}; padding: 0 3px 0 0; }}
+QPushButton[kind="chooser"]:focus {{ border: 2px solid {t.accent}; padding: 0 3px 0 0; min-height: 16px; }}
 QPushButton[kind="number"] {{ background: transparent; border: 1px solid transparent; color: {t.text}; padding: 0;
     text-align: left; }}
 QPushButton[kind="number"]:hover {{ color: {t.accent}; }}
@@ -341,13 +342,21 @@ class Theme(QObject):
 
     changed = Signal()
 
-    def __init__(self, app: QApplication, choice: ThemeChoice = "system") -> None:
+    def __init__(
+        self,
+        app: QApplication,
+        choice: ThemeChoice = "system",
+        *,
+        system_scheme: Callable[[], Qt.ColorScheme] | None = None,
+    ) -> None:
+        """`system_scheme` replaces the system's answer in tests: the platform without a screen knows none."""
         super().__init__(app)
         self._app = app
         self._choice: ThemeChoice = choice
         # PySide6: what accessibility() returns dies with the wrapper styleHints() returned, so both are kept.
         self._hints = app.styleHints()
         self._accessibility = self._hints.accessibility() if hasattr(self._hints, "accessibility") else None
+        self._system_scheme = system_scheme or self._hints.colorScheme
         self._tokens = LIGHT
         self._hints.colorSchemeChanged.connect(self._system_changed)
         if self._accessibility is not None:
@@ -385,7 +394,7 @@ class Theme(QObject):
             and self._accessibility.contrastPreference() is Qt.ContrastPreference.HighContrast
         ):
             return CONTRAST
-        return DARK if self._hints.colorScheme() is Qt.ColorScheme.Dark else LIGHT
+        return DARK if self._system_scheme() is Qt.ColorScheme.Dark else LIGHT
 
     def _put_on(self, tokens: Tokens) -> None:
         self._tokens = tokens

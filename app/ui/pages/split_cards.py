@@ -42,6 +42,7 @@ class TradeCard(Card):
         self._mark_row = QHBoxLayout()
         self._mark_row.setSpacing(4)
         captions = QHBoxLayout()
+        captions.addStrut(22)  # the quick marks come and go; nothing below them moves
         captions.addWidget(self._left)
         captions.addStretch()
         captions.addLayout(self._mark_row)

@@ -92,5 +92,6 @@ class Banner(QWidget):
         painter.setBrush(color(soft))
         painter.drawRoundedRect(QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5), 8, 8)
         picture = icons.pixmap(_ICONS[self.notice.severity], edge, 20, self.devicePixelRatioF())
-        painter.drawPixmap(QPointF(15, 10), picture)
+        one_line = not self.notice.text and not self.notice.details
+        painter.drawPixmap(QPointF(15, (self.height() - 20) / 2 if one_line else 10), picture)
         painter.end()

@@ -15,7 +15,7 @@ from engine.contract.plan import Tier
 from engine.contract.units import gib
 
 _BAR = (21.0, 16.0)  # top, height
-_LEGEND_Y_PX = 41.0
+_LEGEND_Y_PX = 40.0
 _EMPTY = Bar("", (), 0)
 
 
@@ -42,11 +42,11 @@ class MemoryBar(QWidget):
 
     @override
     def sizeHint(self) -> QSize:
-        return QSize(400, 60)
+        return QSize(400, 59)
 
     @override
     def minimumSizeHint(self) -> QSize:
-        return QSize(240, 60)
+        return QSize(240, 59)
 
     def _scale_bytes(self) -> int:
         return max(1, self._bar.total_bytes, self._bar.used_bytes)

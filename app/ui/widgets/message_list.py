@@ -59,7 +59,6 @@ class MessageList(QScrollArea):
         """Put a row before the one at `index`."""
         self._rows.insert(index, row)
         self._column.insertWidget(index, row)
-        row.show()
 
     def remove(self, row: QWidget) -> None:
         """Take a row out for good."""

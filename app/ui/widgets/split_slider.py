@@ -51,7 +51,7 @@ class SplitSlider(QSlider):
 
     @override
     def sizeHint(self) -> QSize:
-        return QSize(300, 28 if self._thin else 56 if self._markers else 34)
+        return QSize(300, 28 if self._thin else 54 if self._markers else 34)
 
     @override
     def minimumSizeHint(self) -> QSize:

@@ -16,8 +16,9 @@ from engine.contract.residency import LayerResidency, ResidencyReport
 from engine.contract.shape import ExpertShape, KvShape, LayerShape, ModelShape
 from engine.contract.units import GIB, MIB
 
+# As many bytes as MiniMax-M2.5 in NVFP4, written as bf16, which the engine can run.
 MINIMAX = ModelShape(
-    name="MiniMax-M2.5-NVFP4",
+    name="MiniMax-M2.5",
     family="minimax_m2",
     hidden_size=3072,
     vocab_size=200064,
@@ -25,8 +26,8 @@ MINIMAX = ModelShape(
     layers=tuple(
         LayerShape(index=i, kv=KvShape(n_kv_heads=8, key_dim=128, value_dim=128), moe=True) for i in range(62)
     ),
-    experts=ExpertShape(n_experts=256, top_k=8, width=3072, inner=1536),
-    expert_format=WeightFormat.NVFP4,
+    experts=ExpertShape(n_experts=256, top_k=8, width=3072, inner=432),
+    expert_format=WeightFormat.BF16,
     dense_format=WeightFormat.BF16,
     dense_bytes=int(5.4 * GIB),
     source="headers",
@@ -281,7 +282,7 @@ def unreadable() -> SplitInputs:
         sentence="model-00014-of-00027.safetensors is 3.1 GiB; its header names 4.9 GiB.",
         fix="Copy this file again.",
     )
-    return SplitInputs(model_name="MiniMax-M2.5-NVFP4", facts=BIG, problem=problem)
+    return SplitInputs(model_name=MINIMAX.name, facts=BIG, problem=problem)
 
 
 def kv_gib(plan: MemoryPlan) -> float:

@@ -1,0 +1,147 @@
+"""Banners in words."""
+
+from datetime import datetime
+
+from app.orphans.verdicts import Confidence, Orphan
+from app.ui import notices
+from app.ui.notices import Action, Notice
+from app.ui.split_notices import NoticeInputs, compose
+from engine.contract.errors import NotEnoughRamError
+from engine.contract.processes import ProcessIdentity
+from engine.contract.units import GIB
+from tests.app.ui import samples
+
+NOW = datetime(2026, 9, 1, 14, 6)
+
+
+def an_orphan(confidence: Confidence = "ours", pids: tuple[int, ...] = (18244,)) -> Orphan:
+    return Orphan(
+        pids=pids,
+        identities=tuple(ProcessIdentity(pid=pid, create_time=1.0) for pid in pids),
+        name="python.exe",
+        command_line="python.exe -m engine serve plan.json",
+        reason="Its parent process is gone.",
+        confidence=confidence,
+        preselected=confidence == "ours",
+        rss_bytes=int(28.9 * GIB),
+        gpu_bytes=int(14.2 * GIB),
+        age_s=1500,
+    )
+
+
+def test_at_most_two_banners_errors_first() -> None:
+    info, warn, error, late = Notice("info", "a"), Notice("warn", "b"), Notice("error", "c"), Notice("error", "d")
+    assert notices.shown((info, warn, error)) == (error, warn)
+    assert notices.shown((info, error, late)) == (error, late)
+
+
+def test_a_problem_keeps_its_own_words_and_its_numbers() -> None:
+    problem = NotEnoughRamError(needed_bytes=10 * GIB, available_bytes=8 * GIB, fix="Close other programs.").problem
+    notice = notices.of_problem(problem, Action("Try", "try", "primary"))
+    assert notice.title == "This split needs 10.0 GiB of RAM; 8.0 GiB can be used"
+    assert notice.text == "Close other programs."
+    assert "kind: ram" in notice.details
+    assert "short by: 2,147,483,648 bytes" in notice.details
+    assert "needed_bytes: 10,737,418,240" in notice.details
+
+
+def test_a_left_over_process_is_shown_with_pid_start_bytes_and_gain() -> None:
+    notice = notices.of_orphan(an_orphan(), NOW, "Without it, 7 more layers fit in VRAM.")
+    assert notice.title == "An engine process from an earlier run still holds memory"
+    assert notice.text == (
+        "python.exe, PID 18244. Started 13:41. Its parent process is gone. It holds 14.2 GiB of VRAM and 28.9 GiB of "
+        "RAM. Without it, 7 more layers fit in VRAM."
+    )
+    assert [action.label for action in notice.actions] == ["End process"]
+
+
+def test_a_tree_is_ended_as_a_whole_and_the_button_says_how_many() -> None:
+    notice = notices.of_orphan(an_orphan(pids=(7, 8, 9)), NOW)
+    assert notice.actions[0].label == "End 3 processes"
+    assert "2 of its children" in notice.text
+
+
+def test_a_process_of_yesterday_is_dated() -> None:
+    old = an_orphan().model_copy(update={"age_s": 86_400.0})
+    assert "Started 2026-08-31 14:06" in notices.of_orphan(old, NOW).text
+
+
+def test_a_process_that_is_being_ended_offers_no_second_end() -> None:
+    notice = notices.of_orphan(an_orphan(), NOW, ending=True)
+    assert notice.actions == ()
+    assert "waits for its memory" in notice.text
+
+
+def test_a_process_that_may_be_somebody_elses_is_not_called_ours() -> None:
+    assert notices.of_orphan(an_orphan("possible"), NOW).title == "A process may be left over"
+
+
+def test_layers_that_fell_are_named_with_the_cause_and_where_they_went() -> None:
+    report = samples.settled().session.residency
+    assert report is not None
+    notice = notices.of_fallen(report)
+    assert notice is not None
+    assert notice.title == "The engine is running, but it pinned 3 layers fewer than you asked for"
+    assert notice.text == (
+        "The driver refused to pin more than 89.3 GiB. Layers 55 to 57 are locked instead and are computed on the CPU."
+    )
+    assert "layer 55: asked pinned, settled locked" in notice.details
+
+
+def test_an_engine_that_got_everything_says_nothing() -> None:
+    report = samples.ready().session.residency
+    assert report is not None
+    assert notices.of_fallen(report) is None
+
+
+def titles(inputs: NoticeInputs) -> list[str]:
+    return [notice.title for notice in compose(inputs)]
+
+
+def test_a_split_that_does_not_fit_offers_the_largest_that_does() -> None:
+    found = compose(NoticeInputs(samples.over(), NOW, largest_context=91_392))
+    assert found[0].actions == (Action("Use 91,392 tokens", "largest", "primary"),)
+    assert not found[0].dismissable, "it goes when it is fixed"
+
+
+def test_a_shortfall_of_pins_offers_to_use_what_was_granted() -> None:
+    found = compose(NoticeInputs(samples.settled(), NOW))
+    assert found[0].actions[0].label == "Use 89.2 GiB from now on"
+
+
+def test_an_assumed_quota_is_said_once_and_not_while_the_engine_runs() -> None:
+    assert titles(NoticeInputs(samples.unknown_quota(), NOW)) == [
+        "The pinned-memory quota of this PC is not measured yet"
+    ]
+    assert titles(NoticeInputs(samples.stopped(), NOW)) == []
+    assert titles(NoticeInputs(samples.ready(), NOW)) == []
+
+
+def test_a_refused_start_offers_to_end_the_process_or_to_start_anyway() -> None:
+    found = compose(NoticeInputs(samples.orphan(), NOW, orphans=(an_orphan(),), refused=True))
+    assert found[0].severity == "error"
+    assert [action.label for action in found[0].actions] == ["End process", "Start anyway"]
+
+
+def test_ending_a_process_that_is_not_provably_ours_asks_once_with_its_command_line() -> None:
+    possible = an_orphan("possible")
+    found = compose(NoticeInputs(samples.orphan(), NOW, orphans=(possible,), asked=possible))
+    assert "python.exe -m engine serve plan.json" in found[0].text
+    assert [action.id for action in found[0].actions] == ["end_asked", "keep"]
+
+
+def test_a_model_that_can_only_be_planned_says_why() -> None:
+    from dataclasses import replace
+
+    shape = samples.MINIMAX.model_copy(update={"source": "config"})
+    assert titles(NoticeInputs(replace(samples.stopped(), shape=shape), NOW)) == [
+        "This folder holds no weight files; the plan is made from config.json alone"
+    ]
+
+
+def test_texts_are_plain() -> None:
+    every = [samples.over(), samples.settled(), samples.crashed(), samples.unknown_quota(), samples.unreadable()]
+    for inputs in every:
+        for notice in compose(NoticeInputs(inputs, NOW, largest_context=4096, orphans=(an_orphan(),))):
+            said = f"{notice.title} {notice.text} {' '.join(a.label for a in notice.actions)}".lower()
+            assert not any(word in said for word in ("!", "sorry", "please", "oops", "went wrong", "kill"))
