@@ -1,5 +1,6 @@
 """Looks for left-over engines while none of ours runs, and ends the one that the user points at."""
 
+import threading
 from collections.abc import Callable
 
 from PySide6.QtCore import QObject, QTimer, Signal
@@ -24,7 +25,7 @@ class OrphanWatch(QObject):
     def __init__(
         self,
         scan: Callable[[], Verdicts],
-        end: Callable[[Orphan], EndReport],
+        end: Callable[[Orphan, Callable[[], bool]], EndReport],
         background: Background,
         store: SessionStore,
         parent: QObject | None = None,
@@ -38,6 +39,7 @@ class OrphanWatch(QObject):
         self._ending: set[tuple[int, ...]] = set()
         self._waiting: list[Callable[[Verdicts], None]] = []
         self._running = store.state.running
+        self._closing = threading.Event()
         self._timer = QTimer(self)
         self._timer.setInterval(SCAN_MS)
         self._timer.timeout.connect(self.scan)
@@ -57,7 +59,11 @@ class OrphanWatch(QObject):
         self._background.run(self._scan, self._found, self._lost)
 
     def scan_then(self, go_on: Callable[[Verdicts], None]) -> None:
-        """Scan, then call `go_on` with fresh verdicts: for the check before a start. Not called if the scan fails."""
+        """Scan, then call `go_on` with fresh verdicts: for the check before a start.
+
+        If the scan fails, `failed` tells why and `go_on` gets empty verdicts: a process table that cannot be read
+        must not keep anybody from starting an engine.
+        """
         self._waiting.append(go_on)
         self.scan()
 
@@ -77,24 +83,28 @@ class OrphanWatch(QObject):
             self.failed.emit(error.problem)
             self.scan()
 
-        self._background.run(lambda: self._end(orphan), done, failed)
+        self._background.run(lambda: self._end(orphan, self._closing.is_set), done, failed)
 
     def close(self) -> None:
-        """No more scans."""
+        """No more scans, and no more waiting for memory."""
+        self._closing.set()
         self._timer.stop()
         self._store.changed.disconnect(self._follow)
 
     def _found(self, verdicts: Verdicts) -> None:
         self._scanning = False
-        waiting, self._waiting = self._waiting, []
         self.verdicts.emit(verdicts)
-        for go_on in waiting:
-            go_on(verdicts)
+        self._answer(verdicts)
 
     def _lost(self, error: SplitpinError) -> None:
         self._scanning = False
-        self._waiting.clear()
         self.failed.emit(error.problem)
+        self._answer(Verdicts())
+
+    def _answer(self, verdicts: Verdicts) -> None:
+        waiting, self._waiting = self._waiting, []
+        for go_on in waiting:
+            go_on(verdicts)
 
     def _follow(self, state: SessionState) -> None:
         if state.running == self._running:

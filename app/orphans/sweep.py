@@ -48,10 +48,12 @@ def end_orphan(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
     settle_s: float = SETTLE_S,
+    give_up: Callable[[], bool] = lambda: False,
 ) -> EndReport:
     """End every process of the tree, also children that appeared since, then wait for the memory to come back.
 
     `end` must compare pid and creation time itself, at the moment it acts; nothing is ended by name or by pid alone.
+    `give_up` is asked while waiting: a program that quits need not know how the wait ends.
     """
     before = read_memory()
     started = clock()
@@ -61,7 +63,10 @@ def end_orphan(
         pid: _why_kept(result) for pid, result in results.items() if result not in (EndResult.ENDED, EndResult.GONE)
     }
     expected = orphan.gpu_bytes if ended and not kept else None
-    after, settled = _wait_for_memory(before, expected, read_memory, clock, sleep, settle_s)
+    deadline = started + settle_s
+    after, settled = _wait_for_memory(
+        before, expected, read_memory, sleep, waiting=lambda: clock() < deadline and not give_up()
+    )
     elapsed_s = clock() - started
     vram, ram = _back(before.vram_used, after.vram_used), _back(before.ram_used, after.ram_used)
     return EndReport(
@@ -125,24 +130,24 @@ def _wait_for_memory(
     before: MemoryUse,
     expected_vram: int | None,
     read_memory: Callable[[], MemoryUse],
-    clock: Callable[[], float],
     sleep: Callable[[float], None],
-    settle_s: float,
+    waiting: Callable[[], bool],
 ) -> tuple[MemoryUse, bool]:
-    """Poll until the GPU memory is back and nothing moves any more; False if it is not back after `settle_s`."""
-    deadline = clock() + settle_s
+    """Poll until the GPU memory is back and nothing moves any more; False if the wait ended before it was back."""
+
+    def enough(now: MemoryUse) -> bool:
+        back = _back(before.vram_used, now.vram_used)
+        return expected_vram is None or back is None or back >= expected_vram * _BACK_SHARE
+
     last = read_memory()
-    while clock() < deadline:
+    while waiting():
         sleep(POLL_S)
         now = read_memory()
-        back = _back(before.vram_used, now.vram_used)
-        enough = expected_vram is None or back is None or back >= expected_vram * _BACK_SHARE
         still = _stands_still(last.vram_used, now.vram_used) and _stands_still(last.ram_used, now.ram_used)
         last = now
-        if enough and still:
-            return now, True
-    back = _back(before.vram_used, last.vram_used)
-    return last, expected_vram is None or back is None or back >= expected_vram * _BACK_SHARE
+        if still and enough(now):
+            break
+    return last, enough(last)
 
 
 def _stands_still(one: int | None, other: int | None) -> bool:

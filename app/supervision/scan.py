@@ -40,11 +40,11 @@ class Scanner:
                 self.ledger.remove(entry.run_id)
         return verdicts
 
-    def end(self, orphan: Orphan) -> EndReport:
-        """End a left-over tree and wait for its memory."""
+    def end(self, orphan: Orphan, give_up: Callable[[], bool] = lambda: False) -> EndReport:
+        """End a left-over tree and wait for its memory, as long as `give_up` does not say otherwise."""
         memory = self.open_memory()
         try:
-            return end_orphan(orphan, end=end_process, read_table=self.table, read_memory=memory.read)
+            return end_orphan(orphan, end=end_process, read_table=self.table, read_memory=memory.read, give_up=give_up)
         finally:
             memory.close()
 

@@ -1,8 +1,12 @@
 """When is looked for left-over engines, and how the end of one is told."""
 
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from pytestqt.qtbot import QtBot
+from typing_extensions import override
 
 from app.core.session import ProcessEnded, StartRequested
 from app.link.background import Background
@@ -22,6 +26,26 @@ REPORT = EndReport(
 )
 
 
+class MemoryAtOnce:
+    """Memory that is back as soon as the process is gone."""
+
+    def wait_for(self, give_up: Callable[[], bool]) -> None:
+        """Return at once."""
+
+
+class MemoryNeverBack(MemoryAtOnce):
+    """Memory that a driver holds on to."""
+
+    def __init__(self) -> None:
+        self.waited = threading.Event()
+
+    @override
+    def wait_for(self, give_up: Callable[[], bool]) -> None:
+        while not give_up():
+            self.waited.set()
+            time.sleep(0.01)
+
+
 class Bench:
     """A watch over a table that changes when its orphan is ended."""
 
@@ -29,6 +53,7 @@ class Bench:
         self.present = FOUND
         self.scans = 0
         self.fail = False
+        self.memory_back = MemoryAtOnce()
         self.store = SessionStore()
         self.background = Background()
         self.watch = OrphanWatch(self._scan, self._end, self.background, self.store)
@@ -47,8 +72,9 @@ class Bench:
             raise SplitpinError("The process table cannot be read.", "Start Splitpin again.")
         return self.present
 
-    def _end(self, orphan: Orphan) -> EndReport:
+    def _end(self, orphan: Orphan, give_up: Callable[[], bool]) -> EndReport:
         self.present = Verdicts()
+        self.memory_back.wait_for(give_up)
         return REPORT
 
 
@@ -93,11 +119,22 @@ def test_the_end_of_an_orphan_is_reported_and_the_next_scan_is_empty(qtbot: QtBo
     bench.close()
 
 
-def test_a_scan_that_fails_is_told_and_the_next_one_works(qtbot: QtBot) -> None:
+def test_closing_does_not_wait_for_memory_that_does_not_come_back(qtbot: QtBot) -> None:
+    bench = Bench()
+    held = MemoryNeverBack()
+    bench.memory_back = held
+    bench.watch.end(FOUND.orphans[0])
+    assert held.waited.wait(10)
+    bench.close()
+
+
+def test_a_scan_that_fails_is_told_blocks_no_start_and_the_next_one_works(qtbot: QtBot) -> None:
     bench = Bench()
     bench.fail = True
-    bench.watch.scan()
-    qtbot.waitUntil(lambda: len(bench.problems) == 1)
+    answers: list[Verdicts] = []
+    bench.watch.scan_then(answers.append)
+    qtbot.waitUntil(lambda: answers == [Verdicts()])
+    assert len(bench.problems) == 1
     bench.fail = False
     bench.watch.scan()
     qtbot.waitUntil(lambda: bench.seen == [FOUND])

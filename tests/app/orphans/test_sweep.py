@@ -155,3 +155,19 @@ def test_noise_of_other_programs_does_not_keep_the_report_waiting() -> None:
 
     world.memory = noisy  # type: ignore[method-assign]
     assert world.run(_orphan((5, 10))).elapsed_s < 1
+
+
+def test_a_program_that_quits_does_not_wait_for_the_memory() -> None:
+    world = World(rows={5: _row(5, 4, 10)}, vram=_gib(10))
+    report = end_orphan(
+        _orphan((5, 10), gpu=9 * GIB),
+        end=world.end,
+        read_table=world.table,
+        read_memory=world.memory,
+        clock=lambda: world.now,
+        sleep=world.sleep,
+        give_up=lambda: world.now >= 1,
+    )
+    assert report.ended == (5,)
+    assert not report.settled
+    assert report.elapsed_s == 1
