@@ -101,6 +101,8 @@ def routed_forward(
     Returns:
         [T, M] in the type of `hidden`. The sum runs in float32: in bf16 it drifts after some twenty tokens.
     """
+    if hidden.shape[0] == 1:
+        return _one_token_forward(hidden, ids, scores, n_experts, source, math)
     routing = group_by_expert(ids, n_experts)
     total = torch.zeros(hidden.shape, dtype=torch.float32, device=hidden.device)
     start = 0
@@ -110,4 +112,16 @@ def routed_forward(
         out = expert_forward(hidden[tokens].to(weights.up.dtype), weights, math)
         total.index_add_(0, tokens, out.float() * scores[tokens, ranks, None].float())
         start += count
+    return total.to(hidden.dtype)
+
+
+def _one_token_forward(
+    hidden: Tensor, ids: Tensor, scores: Tensor, n_experts: int, source: WeightSource, math: ExpertMath
+) -> Tensor:
+    """The same for T = 1, without grouping rows: decoding spends its time in the matrices and not around them."""
+    chosen = sorted((expert, rank) for rank, expert in enumerate(ids[0].tolist()) if expert < n_experts)
+    total = torch.zeros(hidden.shape, dtype=torch.float32, device=hidden.device)
+    for (_, rank), weights in zip(chosen, source.stream([expert for expert, _ in chosen]), strict=True):
+        out = expert_forward(hidden.to(weights.up.dtype), weights, math)
+        total += out.float() * scores[0, rank].float()
     return total.to(hidden.dtype)

@@ -1,5 +1,6 @@
 """From a plan to a loaded model: dense weights, KV cache, banks layer by layer into their tiers, self-test."""
 
+import gc
 import inspect
 import logging
 import time
@@ -159,6 +160,7 @@ class _Load:
         text = read_text_settings(folder, config)
         with TensorReader(self._meter) as reader:
             self._undo.callback(self._device.close)
+            self._undo.callback(gc.collect)  # before the device closes: the modules refer to each other
             self._reserve()
             self._stage("dense")
             model = load_dense(config, table, plan.model.dense_format, reader, self._device)

@@ -98,7 +98,7 @@ def _save(
         for parameter in model.parameters():  # livelier than the default, so that logits differ and biases matter
             parameter.normal_(0, 0.2 if parameter.dim() > 1 else 0.5)
     model.save_pretrained(folder, max_shard_size="40KB")
-    _tokenizer().save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
     weight_format = WeightFormat.FP32 if dtype is torch.float32 else WeightFormat.BF16
     moe = [index for index in range(LAYERS) if index not in dense_layers]
     total = sum(parameter.numel() for parameter in model.parameters()) * dtype.itemsize
@@ -127,7 +127,8 @@ def _save(
     return TinyModel(folder, shape)
 
 
-def _tokenizer() -> transformers.PreTrainedTokenizerFast:
+def tiny_tokenizer() -> transformers.PreTrainedTokenizerFast:
+    """Words to ids; word n of WORDS is token n + 4."""
     special = ["<pad>", "<s>", "</s>", "<unk>"]
     vocab = {word: number for number, word in enumerate([*special, *WORDS])}
     tokenizer = Tokenizer(WordLevel(vocab, unk_token="<unk>"))

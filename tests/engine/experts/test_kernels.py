@@ -67,20 +67,25 @@ def _loop(hidden: Tensor, ids: Tensor, scores: Tensor, weights: Weights, math: S
     return total
 
 
+@pytest.mark.parametrize("n_tokens", [1, 2, TOKENS])
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("bias", [False, True])
-def test_the_weighted_sum_is_that_of_a_loop_over_tokens_and_experts(transposed: bool, bias: bool) -> None:
+def test_the_weighted_sum_is_that_of_a_loop_over_tokens_and_experts(
+    n_tokens: int, transposed: bool, bias: bool
+) -> None:
     weights = Weights(transposed=transposed, bias=bias, dtype=torch.float32)
     math = SiluMath(transposed)
-    hidden = torch.randn(TOKENS, WIDTH)
-    ids = torch.stack([torch.randperm(EXPERTS)[:ACTIVE] for _ in range(TOKENS)])
-    scores = torch.rand(TOKENS, ACTIVE)
+    hidden = torch.randn(n_tokens, WIDTH)
+    ids = torch.stack([torch.randperm(EXPERTS)[:ACTIVE] for _ in range(n_tokens)])
+    scores = torch.rand(n_tokens, ACTIVE)
     got = routed_forward(hidden, ids, scores, EXPERTS, weights, math)
     torch.testing.assert_close(got.double(), _loop(hidden, ids, scores, weights, math), rtol=1e-5, atol=1e-5)
 
 
 def test_masked_choices_add_nothing() -> None:
     weights = Weights(transposed=False, bias=False, dtype=torch.float32)
+    alone = torch.tensor([[EXPERTS, EXPERTS]])
+    assert routed_forward(torch.ones(1, WIDTH), alone, torch.ones(1, 2), EXPERTS, weights, SiluMath()).abs().max() == 0
     hidden = torch.randn(3, WIDTH)
     ids = torch.tensor([[EXPERTS, 1], [EXPERTS, EXPERTS], [2, 0]])
     scores = torch.rand(3, 2)
