@@ -30,7 +30,6 @@ class NumberTile(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._caption = Label("", 12, role="muted")
-        self._value = Label("", _NUMBER_PX, Weight.DemiBold, display=True)
         self._detail = Label("", 12, role="muted")
         self.column = QVBoxLayout(self)
         self.column.setContentsMargins(0, 0, 0, 0)
@@ -40,11 +39,15 @@ class NumberTile(QWidget):
         self.column.addWidget(self._detail)
 
     def _place_value(self) -> None:
+        self._value = Label("", _NUMBER_PX, Weight.DemiBold, display=True)
         self.column.addWidget(self._value)
+
+    def _show_value(self, tile: Tile) -> None:
+        self._value.say(tile.value)
 
     def show_tile(self, tile: Tile) -> None:
         self._caption.say(tile.caption)
-        self._value.say(tile.value)
+        self._show_value(tile)
         self._detail.say(tile.detail, tile.tone)
         self.setAccessibleName(tile.spoken)
 
@@ -91,8 +94,7 @@ class ContextTile(NumberTile):
         self.column.addWidget(holder)
 
     @override
-    def show_tile(self, tile: Tile) -> None:
-        super().show_tile(tile)
+    def _show_value(self, tile: Tile) -> None:
         self._button.setText(tile.value)
         self._button.setAccessibleName(tile.spoken)
         self._button.setAccessibleDescription("Type an exact context")

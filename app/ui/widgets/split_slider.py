@@ -86,10 +86,12 @@ class SplitSlider(QSlider):
 
     @override
     def wheelEvent(self, event: QWheelEvent) -> None:
-        if self.hasFocus():  # a page that is scrolled must not change the split
-            super().wheelEvent(event)
-        else:
+        turned = event.angleDelta().y()
+        if not self.hasFocus() or not turned:  # a page that is scrolled must not change the split
             event.ignore()
+            return
+        up, down = QSlider.SliderAction.SliderSingleStepAdd, QSlider.SliderAction.SliderSingleStepSub
+        self.triggerAction(up if turned > 0 else down)  # one stop a notch, where QSlider takes three
 
     @override
     def enterEvent(self, event: QEnterEvent) -> None:

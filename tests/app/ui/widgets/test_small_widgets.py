@@ -1,0 +1,235 @@
+"""Bars, numbers, banners, switches."""
+
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtGui import QColor, QGuiApplication
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QLineEdit, QPlainTextEdit, QPushButton
+from pytestqt.qtbot import QtBot
+
+from app.core.library import ModelEntry
+from app.ui.notices import Action, Notice
+from app.ui.split_bars import bars
+from app.ui.split_view import Bar, PillView, Segment, Tile
+from app.ui.theme import DARK, Theme
+from app.ui.widgets.banner_stack import BannerStack
+from app.ui.widgets.memory_bar import MemoryBar
+from app.ui.widgets.mini_bar import MiniBar
+from app.ui.widgets.model_chooser import ModelChooser, shortened
+from app.ui.widgets.number_tile import ContextTile, parse_tokens
+from app.ui.widgets.pill import Pill
+from app.ui.widgets.switch import Switch
+from engine.contract.plan import Tier
+from engine.contract.units import GIB
+from tests.app.ui import samples
+
+
+@pytest.mark.parametrize(
+    ("typed", "count"),
+    [
+        ("40000", 40_000),
+        ("40,000", 40_000),
+        ("40 000 tokens", 40_000),
+        ("40.000", 40_000),
+        ("32k", 32_768),
+        (" 8K ", 8_192),
+        ("", None),
+        ("0", None),
+        ("-5", None),
+        ("many", None),
+        ("12x", None),
+    ],
+)
+def test_a_context_is_read_the_way_people_write_it(typed: str, count: int | None) -> None:
+    assert parse_tokens(typed) == count
+
+
+@pytest.fixture
+def tile(qtbot: QtBot, theme: Theme) -> ContextTile:
+    made = ContextTile()
+    made.show_tile(Tile("Context (KV cache)", "33,792 tokens", "8.0 GiB KV cache"))
+    qtbot.addWidget(made)
+    made.show()
+    qtbot.waitExposed(made)
+    return made
+
+
+def test_a_click_on_the_number_types_an_exact_context(tile: ContextTile, qtbot: QtBot) -> None:
+    button, field = tile.findChild(QPushButton), tile.findChild(QLineEdit)
+    assert button is not None
+    assert field is not None
+    assert button.accessibleName() == "Context (KV cache): 33,792 tokens. 8.0 GiB KV cache"
+    QTest.mouseClick(button, Qt.MouseButton.LeftButton)
+    assert tile.editing
+    assert field.text() == "33,792"
+    field.setText("40000")
+    with qtbot.waitSignal(tile.entered) as entered:
+        QTest.keyClick(field, Qt.Key.Key_Return)
+    assert entered.args == [40_000]
+    assert not tile.editing
+
+
+def test_escape_leaves_the_number_as_it_was(tile: ContextTile) -> None:
+    field = tile.findChild(QLineEdit)
+    assert field is not None
+    heard: list[int] = []
+    tile.entered.connect(heard.append)
+    tile.edit()
+    field.setText("1")
+    QTest.keyClick(field, Qt.Key.Key_Escape)
+    assert not tile.editing
+    assert heard == []
+
+
+def test_a_number_that_cannot_be_changed_now_opens_no_field(tile: ContextTile) -> None:
+    tile.set_editable(False)
+    tile.edit()
+    assert not tile.editing
+
+
+@pytest.fixture
+def bar(qtbot: QtBot, theme: Theme) -> MemoryBar:
+    made = MemoryBar(theme)
+    made.resize(900, 59)
+    qtbot.addWidget(made)
+    return made
+
+
+def test_a_bar_speaks_its_numbers(bar: MemoryBar) -> None:
+    bar.show_bar(bars(samples.stopped())[0])
+    assert bar.accessibleName() == "VRAM memory"
+    assert bar.accessibleDescription().startswith("30.7 GiB of 31.8 GiB: Other apps 0.9 GiB, Weights 5.4 GiB")
+
+
+def test_segments_are_as_wide_as_their_bytes(bar: MemoryBar) -> None:
+    bar.show_bar(Bar("VRAM", (Segment("KV cache", "kv", 3 * GIB), Segment("Layers", "vram", GIB)), 8 * GIB))
+    image = bar.grab().toImage()
+    middle = 29
+    assert image.pixelColor(300, middle) == QColor(DARK.kv)
+    assert image.pixelColor(400, middle) == QColor(DARK.vram)
+    assert image.pixelColor(600, middle) == QColor(DARK.free)
+
+
+def test_more_than_there_is_is_said_and_drawn_against_the_limit(bar: MemoryBar) -> None:
+    over = Bar("RAM", (Segment("Locked layers", "locked", 12 * GIB),), 8 * GIB)
+    assert over.over
+    bar.show_bar(over)
+    assert bar.accessibleDescription().endswith("Over the limit.")
+    image = bar.grab().toImage()
+    column = {image.pixelColor(600, y).name().upper() for y in range(18, 40)}
+    assert DARK.error in column
+
+
+def test_a_plan_beyond_its_budget_is_over_even_if_the_bytes_exist() -> None:
+    within = Bar("RAM", (Segment("Locked layers", "locked", 6 * GIB),), 8 * GIB, limit_bytes=5 * GIB)
+    assert within.over
+
+
+def test_an_unknown_total_hides_its_bar(qtbot: QtBot, theme: Theme) -> None:
+    mini = MiniBar(theme, "VRAM", Tier.VRAM)
+    qtbot.addWidget(mini)
+    mini.show_use(None, None)
+    assert mini.isHidden()
+    mini.show_use(GIB, 2 * GIB)
+    assert not mini.isHidden()
+    assert mini.accessibleName() == "VRAM: 1.0 of 2.0 GiB"
+
+
+@pytest.fixture
+def stack(qtbot: QtBot, theme: Theme) -> BannerStack:
+    made = BannerStack(theme)
+    qtbot.addWidget(made)
+    return made
+
+
+ERROR = Notice("error", "It failed", "Because.", (Action("Start again", "start", "primary"),), details="exit code 3")
+HINT = Notice("info", "A hint")
+
+
+def shown(stack: BannerStack) -> list[Notice]:
+    return [banner.notice for banner in stack.banners]
+
+
+def test_a_notice_that_is_gone_takes_its_banner_with_it(stack: BannerStack) -> None:
+    stack.show_notices((ERROR, HINT))
+    assert shown(stack) == [ERROR, HINT]
+    kept = stack.banners[1]
+    stack.show_notices((HINT,))
+    assert stack.banners == (kept,), "a banner that stays is not built again"
+    stack.show_notices(())
+    assert stack.isHidden()
+
+
+def test_a_dismissed_notice_stays_away_until_it_says_something_else(stack: BannerStack) -> None:
+    stack.show_notices((HINT,))
+    cross = stack.banners[0].findChildren(QPushButton)
+    assert cross == [], "a hint without actions has only its cross"
+    stack.banners[0].acted.emit("dismiss")
+    assert shown(stack) == []
+    stack.show_notices((HINT,))
+    assert shown(stack) == []
+    other = Notice("info", "Another hint")
+    stack.show_notices((other,))
+    assert shown(stack) == [other]
+
+
+def test_a_button_of_a_banner_says_which_notice_and_what(stack: BannerStack, qtbot: QtBot) -> None:
+    stack.show_notices((ERROR,))
+    button = next(b for b in stack.banners[0].findChildren(QPushButton) if b.text() == "Start again")
+    with qtbot.waitSignal(stack.acted) as acted:
+        button.click()
+    assert acted.args == [ERROR, "start"]
+
+
+def test_details_open_and_can_be_copied(stack: BannerStack) -> None:
+    stack.show_notices((ERROR,))
+    stack.show()
+    banner = stack.banners[0]
+    text = banner.findChild(QPlainTextEdit)
+    assert text is not None
+    assert not text.isVisible()
+    buttons = {button.text(): button for button in banner.findChildren(QPushButton)}
+    buttons["Details"].click()
+    assert text.isVisible()
+    buttons["Copy"].click()
+    assert QGuiApplication.clipboard().text() == "exit code 3"
+
+
+def test_the_pill_is_named_by_state(qtbot: QtBot, theme: Theme) -> None:
+    pill = Pill(theme)
+    qtbot.addWidget(pill)
+    before = pill.sizeHint().width()
+    pill.show_pill(PillView("Ready, split changed", "warn", "triangle"))
+    assert pill.accessibleName() == "Engine state: Ready, split changed"
+    assert pill.sizeHint().width() > before
+
+
+def test_a_switch_is_toggled_by_space_and_by_click(qtbot: QtBot, theme: Theme) -> None:
+    switch = Switch(theme, "Fill the quota")
+    qtbot.addWidget(switch)
+    switch.show()
+    QTest.keyClick(switch, Qt.Key.Key_Space)
+    assert switch.isChecked()
+    QTest.mouseClick(switch, Qt.MouseButton.LeftButton, pos=QPoint(10, 12))
+    assert not switch.isChecked()
+
+
+def test_the_chooser_lists_models_and_the_way_to_add_one(qtbot: QtBot, theme: Theme) -> None:
+    chooser = ModelChooser(theme)
+    qtbot.addWidget(chooser)
+    entries = (ModelEntry(Path("/m/demo"), "demo model", demo=True), ModelEntry(Path("/m/big"), "big"))
+    chooser.show_models(entries, entries[0])
+    assert chooser.menu_actions == ("demo model", "big", "Add a model folder…")
+    assert chooser.accessibleName() == "Model: demo model"
+    with qtbot.waitSignal(chooser.chosen) as chosen:
+        chooser.choose_entry(1)
+    assert chosen.args == [Path("/m/big")]
+
+
+def test_a_long_name_loses_its_middle() -> None:
+    short = shortened("x" * 70 + "-Instruct")
+    assert len(short) <= 48
+    assert short.endswith("-Instruct")
+    assert "…" in short
