@@ -340,7 +340,7 @@ class ChatFlow(QObject):
             return
         on_purpose = self._state.stage in (EngineStage.STOPPING, EngineStage.STOPPED)
         if not on_purpose:
-            self._note(self._answer.chat_id, problem)
+            self._problems[self._answer.chat_id] = problem
         tokens = self._stream.text_events
         stats = AnswerStats(answer_tokens=tokens, measured_by="window") if tokens else None
         self._close_answer(AnswerEnd.INTERRUPTED if on_purpose else AnswerEnd.ERROR, stats)

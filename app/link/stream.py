@@ -110,6 +110,7 @@ class ChatStream(QObject):
         request.setAttribute(
             QNetworkRequest.Attribute.RedirectPolicyAttribute, QNetworkRequest.RedirectPolicy.ManualRedirectPolicy
         )
+        self._network.clearConnectionCache()  # never a connection that the engine is about to close
         reply = self._network.post(request, json.dumps(body, ensure_ascii=False).encode())
         self._reply = reply
         reply.readyRead.connect(self._read)

@@ -27,10 +27,10 @@ class ChatColumn(QWidget):
     """Message rows, and below them one notice about the last message if there is something to say.
 
     Signals:
-        taken_back: a message was removed; its text goes back to where it was typed (str).
+        take_back_asked: the last message is to go back to where it was typed.
     """
 
-    taken_back = Signal(str)
+    take_back_asked = Signal()
 
     def __init__(self, theme: Theme, flow: ChatFlow, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -172,7 +172,7 @@ class ChatColumn(QWidget):
             case chat_words.LEAVE_OUT:
                 self._flow.leave_out_oldest()
             case chat_words.TAKE_BACK:
-                self.taken_back.emit(self._flow.take_back())
+                self.take_back_asked.emit()
             case chat_words.DISMISS:
                 self._flow.dismiss_problem()
             case _:

@@ -141,7 +141,7 @@ class ChatPage(QWidget):
         composer.send_asked.connect(self._send)
         composer.stop_asked.connect(flow.stop)
         composer.text_changed.connect(self._typed)
-        self.column.taken_back.connect(self._take_back)
+        self.column.take_back_asked.connect(self._take_back)
         self._engine.acted.connect(lambda _notice, action: self._acted(action))
         self._more.clicked.connect(self._show_menu)
         self._draft_timer.timeout.connect(self._save_draft)
@@ -186,10 +186,13 @@ class ChatPage(QWidget):
             self.composer.set_text("")
             self.flow.save_draft("")
 
-    def _take_back(self, text: str) -> None:
-        typed = self.composer.text
+    def _take_back(self) -> None:
+        typed = self.composer.text  # first: a chat without messages goes, and its draft with it
+        if not (text := self.flow.take_back()):
+            return
         self.composer.set_text(f"{text}\n\n{typed}" if typed.strip() else text)
-        self.composer.edit.setFocus(Qt.FocusReason.OtherFocusReason)
+        self._save_draft()
+        self._focus_input()
 
     def _delete(self, chat_id: int, title: str) -> None:
         if self.may_delete(title):

@@ -88,12 +88,12 @@ class AnswerRow(QWidget):
         self.body = MarkdownView(theme)
         self._copy = IconButton(theme, "copy", "Copy message")
         self._copy.clicked.connect(self.copy)
-        self._line = ElidedLabel("", 12, role="muted")
+        self.line = ElidedLabel("", 12, role="muted")
         foot = QHBoxLayout()
         foot.setContentsMargins(0, 0, 0, 0)
         foot.setSpacing(6)
         foot.addWidget(self._copy)
-        foot.addWidget(self._line, 1)
+        foot.addWidget(self.line, 1)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(4)
@@ -107,15 +107,15 @@ class AnswerRow(QWidget):
 
     def show_status(self, text: str) -> None:
         """While the answer is written."""
-        self._line.say(text, role="muted")
+        self.line.say(text, role="muted")
 
     def show_ended(self, message: Message) -> None:
         """The answer as it stays."""
         line = stats_line(message.stats, message.end)
-        self._line.say(line, role="faint")
+        self.line.say(line, role="faint")
         measured = message.stats is not None and message.stats.measured_by == "window"
         source = "Measured by this window" if measured else "Reported by the engine"
-        self._line.setAccessibleName(f"{line}. {source}" if line else "")
+        self.line.setAccessibleName(f"{line}. {source}" if line else "")
         name = message.stats.model if message.stats is not None else None
         self.setAccessibleName(f"{name or 'The model'} replied")
         self.setAccessibleDescription(line)

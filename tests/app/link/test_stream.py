@@ -1,94 +1,19 @@
 """The stream client against a real HTTP server: text, ends, refusals, hang-ups and silence."""
 
 import json
-import queue
-import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 from pytestqt.qtbot import QtBot
-from typing_extensions import override
 
 from app.link.stream import STOPPED, ChatResult, ChatStream
 from engine.contract.errors import Problem
-
-Script = Callable[["Exchange"], None]
-
-
-class Exchange:
-    """One request as a test's script sees it, on the server's thread."""
-
-    def __init__(self, handler: BaseHTTPRequestHandler, body: dict[str, Any], go_on: threading.Event) -> None:
-        self._handler = handler
-        self.body = body
-        self.path = handler.path
-        self.go_on = go_on
-
-    def start(self, status: int = 200, content_type: str = "text/event-stream") -> None:
-        self._handler.send_response(status)
-        self._handler.send_header("Content-Type", content_type)
-        self._handler.send_header("Connection", "close")
-        self._handler.end_headers()
-
-    def write(self, data: bytes) -> None:
-        self._handler.wfile.write(data)
-        self._handler.wfile.flush()
-
-    def text(self, text: str) -> None:
-        self.event({"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]})
-
-    def event(self, body: dict[str, Any]) -> None:
-        self.write(b"data: " + json.dumps(body, ensure_ascii=False).encode() + b"\n\n")
-
-    def end(self, reason: str = "stop", **more: Any) -> None:
-        self.event({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}], **more})
-
-
-class Server:
-    """127.0.0.1 with one script for every request."""
-
-    def __init__(self) -> None:
-        self.script: Script = lambda exchange: None
-        self.requests: queue.Queue[Exchange] = queue.Queue()
-        self.broken: queue.Queue[str] = queue.Queue()
-        self.go_on = threading.Event()
-        server = self
-
-        class Handler(BaseHTTPRequestHandler):
-            @override
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                exchange = Exchange(self, body, server.go_on)
-                server.requests.put(exchange)
-                try:
-                    server.script(exchange)
-                except OSError as cause:
-                    server.broken.put(type(cause).__name__)
-
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._http.daemon_threads = True
-        self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.01})
-        self._thread.start()
-
-    @property
-    def api_base(self) -> str:
-        return f"http://127.0.0.1:{self._http.server_port}/v1"
-
-    def close(self) -> None:
-        self.go_on.set()
-        self._http.shutdown()
-        self._http.server_close()
-        self._thread.join()
+from tests.app.link.chat_server import ChatServer, Exchange
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
-    running = Server()
+def server() -> Iterator[ChatServer]:
+    running = ChatServer()
     yield running
     running.close()
 
@@ -104,7 +29,7 @@ def stream(qtbot: QtBot) -> Iterator[ChatStream]:
 HELLO = [{"role": "user", "content": "hello"}]
 
 
-def finish(qtbot: QtBot, stream: ChatStream, server: Server) -> tuple[str, ChatResult]:
+def finish(qtbot: QtBot, stream: ChatStream, server: ChatServer) -> tuple[str, ChatResult]:
     pieces: list[str] = []
     stream.delta.connect(pieces.append)
     with qtbot.waitSignal(stream.finished, timeout=5000) as ended:
@@ -124,7 +49,7 @@ def fail(qtbot: QtBot, stream: ChatStream, api_base: str) -> Problem:
 
 
 def test_an_answer_arrives_piece_by_piece_with_the_engines_numbers(
-    qtbot: QtBot, stream: ChatStream, server: Server
+    qtbot: QtBot, stream: ChatStream, server: ChatServer
 ) -> None:
     def script(exchange: Exchange) -> None:
         exchange.start()
@@ -152,7 +77,7 @@ def test_an_answer_arrives_piece_by_piece_with_the_engines_numbers(
     }
 
 
-def test_a_character_cut_between_two_packets_is_whole(qtbot: QtBot, stream: ChatStream, server: Server) -> None:
+def test_a_character_cut_between_two_packets_is_whole(qtbot: QtBot, stream: ChatStream, server: ChatServer) -> None:
     event = b'data: {"choices":[{"delta":{"content":"a\xe6\xbc\xa2b"},"finish_reason":"stop"}]}\n\n'
 
     def script(exchange: Exchange) -> None:
@@ -165,7 +90,7 @@ def test_a_character_cut_between_two_packets_is_whole(qtbot: QtBot, stream: Chat
     assert finish(qtbot, stream, server)[0] == "a漢b"
 
 
-def test_stop_ends_at_once_and_the_server_sees_it(qtbot: QtBot, stream: ChatStream, server: Server) -> None:
+def test_stop_ends_at_once_and_the_server_sees_it(qtbot: QtBot, stream: ChatStream, server: ChatServer) -> None:
     def script(exchange: Exchange) -> None:
         exchange.start()
         while not exchange.go_on.wait(0.005):
@@ -185,7 +110,7 @@ def test_stop_ends_at_once_and_the_server_sees_it(qtbot: QtBot, stream: ChatStre
     assert failures == []
 
 
-def test_stopping_from_inside_a_delta_is_safe(qtbot: QtBot, stream: ChatStream, server: Server) -> None:
+def test_stopping_from_inside_a_delta_is_safe(qtbot: QtBot, stream: ChatStream, server: ChatServer) -> None:
     def script(exchange: Exchange) -> None:
         exchange.start()
         for number in range(50):
@@ -204,7 +129,7 @@ def test_stopping_from_inside_a_delta_is_safe(qtbot: QtBot, stream: ChatStream, 
     assert pieces == ["0 "]
 
 
-def test_a_refusal_keeps_the_engines_code_and_sentence(qtbot: QtBot, stream: ChatStream, server: Server) -> None:
+def test_a_refusal_keeps_the_engines_code_and_sentence(qtbot: QtBot, stream: ChatStream, server: ChatServer) -> None:
     def script(exchange: Exchange) -> None:
         exchange.start(400, "application/json")
         message = "The prompt has 34120 tokens; the KV cache holds 33792."
@@ -216,7 +141,7 @@ def test_a_refusal_keeps_the_engines_code_and_sentence(qtbot: QtBot, stream: Cha
     assert "33792" in problem.sentence
 
 
-def test_an_error_inside_the_stream_ends_it(qtbot: QtBot, stream: ChatStream, server: Server) -> None:
+def test_an_error_inside_the_stream_ends_it(qtbot: QtBot, stream: ChatStream, server: ChatServer) -> None:
     def script(exchange: Exchange) -> None:
         exchange.start()
         exchange.text("half")
@@ -230,7 +155,7 @@ def test_an_error_inside_the_stream_ends_it(qtbot: QtBot, stream: ChatStream, se
 
 
 def test_an_engine_that_dies_in_the_middle_is_told_from_a_whole_answer(
-    qtbot: QtBot, stream: ChatStream, server: Server
+    qtbot: QtBot, stream: ChatStream, server: ChatServer
 ) -> None:
     def script(exchange: Exchange) -> None:
         exchange.start()
@@ -243,7 +168,7 @@ def test_an_engine_that_dies_in_the_middle_is_told_from_a_whole_answer(
 
 
 def test_an_engine_that_forgets_done_still_gave_a_whole_answer(
-    qtbot: QtBot, stream: ChatStream, server: Server
+    qtbot: QtBot, stream: ChatStream, server: ChatServer
 ) -> None:
     def script(exchange: Exchange) -> None:
         exchange.start()
@@ -255,14 +180,14 @@ def test_an_engine_that_forgets_done_still_gave_a_whole_answer(
     assert (text, result.finish_reason) == ("whole", "length")
 
 
-def test_nobody_listening_is_said_in_words(qtbot: QtBot, stream: ChatStream, server: Server) -> None:
-    free = Server()
+def test_nobody_listening_is_said_in_words(qtbot: QtBot, stream: ChatStream, server: ChatServer) -> None:
+    free = ChatServer()
     address = free.api_base
     free.close()
     assert fail(qtbot, stream, address).kind == "connection"
 
 
-def test_a_page_that_is_no_stream_is_refused(qtbot: QtBot, stream: ChatStream, server: Server) -> None:
+def test_a_page_that_is_no_stream_is_refused(qtbot: QtBot, stream: ChatStream, server: ChatServer) -> None:
     def script(exchange: Exchange) -> None:
         exchange.start(200, "text/html")
         exchange.write(b"<html>hello</html>")
@@ -271,7 +196,7 @@ def test_a_page_that_is_no_stream_is_refused(qtbot: QtBot, stream: ChatStream, s
     assert fail(qtbot, stream, server.api_base).kind == "wire"
 
 
-def test_an_event_that_is_no_json_is_refused(qtbot: QtBot, stream: ChatStream, server: Server) -> None:
+def test_an_event_that_is_no_json_is_refused(qtbot: QtBot, stream: ChatStream, server: ChatServer) -> None:
     def script(exchange: Exchange) -> None:
         exchange.start()
         exchange.write(b"data: {oops\n\n")
@@ -281,7 +206,7 @@ def test_an_event_that_is_no_json_is_refused(qtbot: QtBot, stream: ChatStream, s
     assert fail(qtbot, stream, server.api_base).kind == "wire"
 
 
-def test_silence_is_given_up_and_a_sign_of_life_waits_on(qtbot: QtBot, server: Server) -> None:
+def test_silence_is_given_up_and_a_sign_of_life_waits_on(qtbot: QtBot, server: ChatServer) -> None:
     def script(exchange: Exchange) -> None:
         exchange.start()
         exchange.go_on.wait(5)
@@ -299,7 +224,7 @@ def test_silence_is_given_up_and_a_sign_of_life_waits_on(qtbot: QtBot, server: S
 
 
 def test_the_next_request_starts_clean_and_two_at_once_are_refused(
-    qtbot: QtBot, stream: ChatStream, server: Server
+    qtbot: QtBot, stream: ChatStream, server: ChatServer
 ) -> None:
     def script(exchange: Exchange) -> None:
         exchange.start()
