@@ -53,12 +53,17 @@ def test_refused_pins_change_the_residency_and_not_the_answer(after: int, tiny: 
     assert greedy(model, PROMPT, 12) == stock_greedy(checkpoint, PROMPT, 12)
 
 
-def test_refused_locks_leave_pageable_layers_and_the_same_answer(tiny: Tiny, load: Load) -> None:
+def test_t20_refused_locks_leave_pageable_layers_one_warning_and_the_same_answer(
+    tiny: Tiny, load: Load, caplog: pytest.LogCaptureFixture
+) -> None:
     checkpoint = tiny("mixtral")
-    limits = SimulatedGpu(vram_bytes=1 << 30, pin_bytes=layer_bytes(checkpoint), refuse_lock_after_layers=1)
+    limits = SimulatedGpu(vram_bytes=1 << 30, pin_bytes=layer_bytes(checkpoint), refuse_lock_after_layers=0)
     model = load(plan_for(checkpoint, "vppp", simulated=limits))
     settled = [layer.settled for layer in model.residency().layers]
-    assert settled == [Tier.VRAM, Tier.PINNED, Tier.LOCKED, Tier.PAGEABLE]
+    assert settled == [Tier.VRAM, Tier.PINNED, Tier.PAGEABLE, Tier.PAGEABLE]
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        "layers [2, 3] are pageable: the system may write them to disk"
+    ]
     assert greedy(model, PROMPT, 12) == stock_greedy(checkpoint, PROMPT, 12)
 
 
