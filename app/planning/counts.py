@@ -7,6 +7,7 @@ into an error with a fix.
 from dataclasses import dataclass, field
 
 from app.planning.budgets import Budgets, budgets
+from app.planning.terms import layers
 from app.planning.wishes import Wishes
 from engine.contract.errors import UsageError
 from engine.contract.estimate import KV_PAGE_TOKENS, ContextBytes, bank_bytes, expert_record
@@ -191,13 +192,13 @@ class Room:
         wish = self.wishes.vram_layers
         if wish is not None and not least <= wish <= most:
             raise UsageError(
-                f"{wish} layers in VRAM were asked for; {least} to {most} are possible.",
-                f"Choose {min(max(wish, least), most)} layers.",
+                f"{layers(wish)} in VRAM asked for; {least} to {most} are possible.",
+                f"Choose {min(max(wish, least), most)}.",
             )
         least = least if wish is None else wish
         if left < self._vram_need(least):
             whole = self.budgets.vram.bytes or 0
-            what = f"A context of {tokens:,} tokens" + (f" with {least} layers in VRAM" if least else "")
+            what = f"A context of {tokens:,} tokens" + (f" with {layers(least)} in VRAM" if least else "")
             raise Shortage(Pool.VRAM, whole - left + self._vram_need(least), whole, what)
         if wish is not None:
             return wish
@@ -209,7 +210,7 @@ class Room:
     def _no_vram_layers(self) -> int:
         if self.wishes.vram_layers:
             raise Shortage(
-                Pool.VRAM, self.wishes.vram_layers * self.bank, 0, f"{self.wishes.vram_layers} layers in VRAM"
+                Pool.VRAM, self.wishes.vram_layers * self.bank, 0, f"{layers(self.wishes.vram_layers)} in VRAM"
             )
         return 0
 
@@ -226,10 +227,10 @@ class Room:
         pinned, quota = self._pins(vram), self.budgets.quota.bytes
         asked = max(self.wishes.pinned_layers or 0, self._forced[Tier.PINNED]) if self.on_gpu else 0
         if quota is not None and asked * self.bank > quota:
-            raise Shortage(Pool.PINNED, asked * self.bank, quota, f"{asked} pinned layers")
+            raise Shortage(Pool.PINNED, asked * self.bank, quota, f"Pinning {layers(asked)}")
         if self._forced[Tier.PINNED] > pinned:
             raise UsageError(
-                f"{self._forced[Tier.PINNED]} layers are forced to be pinned; the limit is {pinned}.",
+                f"{layers(self._forced[Tier.PINNED])} forced to be pinned; the limit is {pinned}.",
                 "Raise the number of pinned layers, or clear the forced layers.",
             )
         return pinned

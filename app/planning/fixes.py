@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from app.planning.counts import Room, Shortage
+from app.planning.terms import layers
 from engine.contract.errors import Number, UsageError
 from engine.contract.estimate import KV_PAGE_TOKENS, bank_bytes
 from engine.contract.facts import HardwareFacts, Reading, Source
@@ -59,7 +60,7 @@ def _fewer_vram_layers(room: Room, short: Shortage) -> Fix | None:
     if wish is None:
         return None
     most = _largest(lambda layers: _works(room, vram_layers=layers), wish)
-    return None if most is None else (f"Keep {most} layers in VRAM.", {"vram_layers": most})
+    return None if most is None else (f"Keep {layers(most)} in VRAM.", {"vram_layers": most})
 
 
 def _shorter_context(room: Room, short: Shortage) -> Fix | None:
@@ -84,7 +85,7 @@ def _fewer_pins(room: Room, short: Shortage) -> Fix | None:
     most = room.quota_layers
     if most is None or room.wishes.pinned_layers is None or not _works(room, pinned_layers=most):
         return None
-    return f"Pin {most} layers.", {"pinned_layers": most}
+    return f"Pin {layers(most)}.", {"pinned_layers": most}
 
 
 def _free_ram(room: Room, short: Shortage) -> Fix | None:

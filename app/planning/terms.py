@@ -25,3 +25,8 @@ def summed(*terms: Term) -> Budget:
 
 
 UNLIMITED = Budget(None)
+
+
+def layers(count: int) -> str:
+    """ "1 layer", "12 layers"."""
+    return f"{count} layer{'' if count == 1 else 's'}"
