@@ -1,0 +1,1 @@
+"""Tests of Qt around the child process and HTTP."""
