@@ -26,7 +26,7 @@ __all__ = ["TensorEntry", "TensorTable", "read_config", "read_headers", "read_sh
 _VALUE_BYTES = {WeightFormat.FP32: 4, WeightFormat.BF16: 2, WeightFormat.FP16: 2}
 _FLOATS = frozenset({"F64", "F32", "BF16", "F16"})
 _HUB_FOLDER = re.compile(r"models--(.+)")
-_NOT_LOADED = re.compile(r"(^|\.)(mtp|mtp_layers)\.|rotary_emb\.inv_freq$")
+_NOT_LOADED = re.compile(r"^(talker|code2wav)\.|(^|\.)(mtp|mtp_layers)\.|rotary_emb\.inv_freq$")
 
 
 def resolve_model_folder(folder: Path) -> Path:
@@ -149,7 +149,7 @@ def _from_headers(
     for entry in table.values():
         layer = layer_of(entry.name)
         if _NOT_LOADED.search(entry.name) or (layer is not None and layer >= len(anatomy.layers)):
-            continue  # layers for guessing ahead, and tables that are computed anew
+            continue  # layers for guessing ahead or for speech, and tables that are computed anew
         if is_expert_tensor(entry.name):
             experts.setdefault(-1 if layer is None else layer, []).append(entry)
         elif not (anatomy.tied and entry.name.endswith("lm_head.weight")):

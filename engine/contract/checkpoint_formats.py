@@ -23,7 +23,8 @@ _EXPERT = re.compile(
     r"\.experts\.(\d+\.|(gate_up|gate|up|down)_proj|w[123]\b|fc[12]\b)"
     r"|\.block_sparse_moe\.(input|output)_linear\."
 )
-_LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
+# layers of the language model, not those of parts for pictures and sound
+_LAYER = re.compile(r"^(?:thinker\.|model\.|language_model\.|text_model\.)*layers\.(\d+)\.")
 _FIX = "Choose a model whose experts are stored in bf16 or fp32."
 
 
@@ -33,7 +34,7 @@ def is_expert_tensor(name: str) -> bool:
 
 
 def layer_of(name: str) -> int | None:
-    """The decoder layer a tensor's name gives, if any."""
+    """The decoder layer of the language model that a tensor's name gives, if any."""
     match = _LAYER.search(name)
     return int(match[1]) if match else None
 

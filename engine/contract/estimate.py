@@ -111,21 +111,28 @@ def workspace_bytes(shape: ModelShape, prefill_chunk: int, context_tokens: int =
     """Reserve for the short-lived tensors of one prefill step of T tokens, an upper bound rather than an allocation.
 
     T · (8 · M + 4 · A · F) values of 4 bytes for hidden states and routed activations, and one row of logits twice.
-    Attention over n tokens: keys and values repeated for all H query heads of one layer, and a mask of T · n values
-    (transformers' `sdpa_attention_forward` repeats them whenever there is a mask), 4 bytes for its two forms.
+    Attention over n tokens: a mask of T · n values, 4 bytes for its two forms, and what `_attention_bytes` says of the
+    hungriest layer.
     """
     experts = shape.experts
     values = prefill_chunk * (8 * shape.hidden_size + 4 * experts.top_k * experts.inner) + 2 * shape.vocab_size
     size = kv_value_bytes(shape)
-    repeated = max((_repeated_kv_bytes(kv, prefill_chunk, context_tokens, size) for kv in shape.kv_layers), default=0)
-    return 4 * values + repeated + 4 * min(prefill_chunk, context_tokens) * context_tokens
+    attention = max((_attention_bytes(kv, prefill_chunk, context_tokens, size) for kv in shape.kv_layers), default=0)
+    return 4 * values + attention + 4 * min(prefill_chunk, context_tokens) * context_tokens
 
 
-def _repeated_kv_bytes(kv: KvShape, prefill_chunk: int, context_tokens: int, bytes_per_value: int) -> int:
-    if kv.n_heads is None or kv.n_heads == kv.n_kv_heads:
-        return 0
+def _attention_bytes(kv: KvShape, prefill_chunk: int, context_tokens: int, bytes_per_value: int) -> int:
+    """Short-lived tensors of one attention layer over n tokens.
+
+    Keys and values repeated for all H query heads, which transformers' `sdpa_attention_forward` does whenever there is
+    a mask. Without a fused kernel also the scores, T · n · H values in three copies (sum with the mask, with the sinks,
+    softmax: `eager_attention_forward` of gpt_oss).
+    """
+    heads = kv.n_heads or kv.n_kv_heads
     seen = context_tokens if kv.window is None else min(context_tokens, kv.window + prefill_chunk)
-    return seen * kv.n_heads * (kv.key_dim + kv.value_dim) * bytes_per_value
+    repeated = heads * (kv.key_dim + kv.value_dim) if heads != kv.n_kv_heads else 0
+    scores = 3 * min(prefill_chunk, context_tokens) * heads if kv.writes_scores else 0
+    return seen * (repeated + scores) * bytes_per_value
 
 
 class ContextBytes:

@@ -153,6 +153,7 @@ class Family:
                 value_dim=value_size,
                 window=window,
                 n_heads=layer_heads,
+                writes_scores=self.sinks != "none",  # transformers has no fused attention with sinks
             )
             for window, layer_heads in zip(self.windows(facts, layers), per_layer, strict=True)
         )

@@ -19,6 +19,7 @@ class KvShape(Record):
     value_dim: int = Field(gt=0)
     window: int | None = Field(default=None, gt=0, description="sliding window in tokens; None: full attention")
     n_heads: int | None = Field(default=None, gt=0, description="query heads; None: as many as KV heads")
+    writes_scores: bool = Field(default=False, description="attention has no fused kernel: all scores are written out")
 
     @property
     def values_per_token(self) -> int:

@@ -113,7 +113,14 @@ def _save(
         layers=tuple(
             LayerShape(
                 index=index,
-                kv=KvShape(n_heads=4, n_kv_heads=2, key_dim=8, value_dim=8, window=windows[index]),
+                kv=KvShape(
+                    n_heads=4,
+                    n_kv_heads=2,
+                    key_dim=8,
+                    value_dim=8,
+                    window=windows[index],
+                    writes_scores=config.model_type == "gpt_oss",
+                ),
                 moe=index in moe,
             )
             for index in range(LAYERS)

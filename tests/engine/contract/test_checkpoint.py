@@ -10,7 +10,8 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from engine.contract.checkpoint import read_shape, resolve_model_folder
+from engine.contract.checkpoint import TensorEntry, read_shape, resolve_model_folder
+from engine.contract.checkpoint_formats import expert_format_of_headers, is_expert_tensor
 from engine.contract.errors import (
     CannotEstimateError,
     ModelFileError,
@@ -57,9 +58,7 @@ TINY = [
 def _saved(kind: str, values: dict[str, Any], tied: bool, folder: Path, dtype: torch.dtype) -> None:
     kinds: Any = transformers.CONFIG_MAPPING
     auto: Any = transformers.AutoModelForCausalLM
-    config = kinds[kind](
-        **values, tie_word_embeddings=tied, bos_token_id=1, eos_token_id=2, pad_token_id=0
-    )
+    config = kinds[kind](**values, tie_word_embeddings=tied, bos_token_id=1, eos_token_id=2, pad_token_id=0)
     torch.manual_seed(0)
     auto.from_config(config, dtype=dtype).save_pretrained(folder)
 
@@ -102,6 +101,69 @@ def test_layers_that_only_guess_ahead_are_not_counted(tmp_path: Path) -> None:
     }
     save_file(load_file(file) | more, file)
     assert read_shape(tmp_path) == before
+
+
+def test_parts_for_pictures_in_the_files_are_counted_as_they_are_loaded(tmp_path: Path) -> None:
+    """The vision part has more layers than the text part, so that layer numbers cannot be mixed up unseen."""
+    kinds: Any = transformers.CONFIG_MAPPING
+    auto: Any = transformers.AutoModelForImageTextToText
+    vision = {"hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 5, "num_attention_heads": 4,
+              "num_key_value_heads": 4, "head_dim": 8}  # fmt: skip
+    config = kinds["gemma4"](text_config=_GEMMA4, vision_config=vision, audio_config=None)
+    model = auto.from_config(config, dtype=torch.bfloat16)
+    model.save_pretrained(tmp_path)
+    shape = read_shape(tmp_path)
+    held = {tensor.data_ptr(): tensor.nbytes for tensor in model.state_dict().values()}
+    experts = sum(3 * 32 * 24 * 4 * 2 for _ in shape.moe_layers)
+    assert shape.family == "gemma4_text"
+    assert shape.moe_layers == (0, 1, 2)
+    assert shape.dense_bytes == sum(held.values()) - experts
+
+
+def _entry(name: str, dtype: str) -> TensorEntry:
+    return TensorEntry(
+        name=f"model.layers.0.mlp.experts.{name}", file=Path("x"), offset=0, nbytes=0, dtype=dtype, shape=()
+    )
+
+
+@pytest.mark.parametrize(
+    ("tensors", "expected"),
+    [
+        ({"gate_up_proj_blocks": "U8", "gate_up_proj_scales": "U8", "gate_up_proj_bias": "BF16"}, WeightFormat.MXFP4),
+        ({"0.w1.weight": "U8", "0.w1.weight_scale": "F8_E4M3", "0.w1.weight_scale_2": "F32"}, WeightFormat.NVFP4),
+        ({"0.w1.weight_packed": "U8", "0.w1.weight_scale": "F8_E4M3", "0.w1.weight_global_scale": "F32"},
+         WeightFormat.NVFP4),
+        ({"0.up_proj.weight": "F8_E4M3", "0.up_proj.weight_scale_inv": "F32"}, WeightFormat.FP8_BLOCK),
+        ({"0.up_proj.weight": "F16"}, WeightFormat.FP16),
+        ({"0.up_proj.weight": "BF16", "0.down_proj.weight": "F32"}, None),
+        ({"0.up_proj.qweight": "I32", "0.up_proj.scales": "F16"}, None),
+        ({}, None),
+    ],
+)  # fmt: skip
+def test_the_expert_format_comes_from_the_tensors(tensors: dict[str, str], expected: WeightFormat | None) -> None:
+    entries = [_entry(name, dtype) for name, dtype in tensors.items()]
+    assert all(is_expert_tensor(entry.name) for entry in entries)
+    if expected is None:
+        with pytest.raises(CannotEstimateError, match="stored as"):
+            expert_format_of_headers(entries)
+    else:
+        assert expert_format_of_headers(entries) is expected
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "model.layers.0.mlp.shared_experts.gate_proj.weight",
+        "model.layers.0.mlp.shared_expert.up_proj.weight",
+        "model.layers.0.mlp.gate.weight",
+        "model.layers.0.mlp.experts.e_score_correction_bias",
+        "model.layers.0.mlp.experts.post_expert_norm.weight",
+        "model.layers.0.mlp.down_proj.weight",
+        "model.layers.0.block_sparse_moe.router.layer.weight",
+    ],
+)
+def test_what_every_token_uses_is_no_expert_tensor(name: str) -> None:
+    assert not is_expert_tensor(name)
 
 
 def test_experts_that_do_not_match_the_configuration_are_refused(tmp_path: Path) -> None:

@@ -206,6 +206,7 @@ kv_shapes = st.builds(
     value_dim=st.integers(1, 128),
     window=st.none() | st.integers(1, 5000),
     n_heads=st.none() | st.integers(8, 64),
+    writes_scores=st.booleans(),
 )
 
 

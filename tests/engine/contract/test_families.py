@@ -197,6 +197,7 @@ def _kv_shapes(model: Any, config: Any) -> list[KvShape | None]:
                 value_dim=values.out_features // kv_heads,
                 window=layer.sliding_window if layer.is_sliding else None,
                 n_heads=module.q_proj.out_features // module.head_dim,
+                writes_scores=not model._supports_sdpa,
             )
         )
     return shapes
