@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from engine.contract.errors import ContextTooLongError, SplitpinError
+from engine.contract.errors import ContextTooLongError, Problem, SplitpinError
 from engine.generate.request import Outcome
 
 DONE = b"data: [DONE]\n\n"
@@ -19,28 +19,40 @@ MAX_STOP_STRINGS = 16
 
 
 class ApiError(Exception):
-    """An answer that is not 200: HTTP status and the fields of OpenAI's error body."""
+    """An answer that is not 200: HTTP status and the fields of OpenAI's error body.
+
+    An error of ours adds `sentence`, `fix` and `numbers`, so that a client need not take the message apart.
+    """
 
     def __init__(
-        self, status: int, message: str, *, code: str | None = None, param: str | None = None, kind: str | None = None
+        self,
+        status: int,
+        message: str,
+        *,
+        code: str | None = None,
+        param: str | None = None,
+        kind: str | None = None,
+        problem: Problem | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
         self.code = code
         self.param = param
+        self.problem = problem
         self.kind = kind or ("invalid_request_error" if status < 500 else "server_error")
 
     @property
     def body(self) -> dict[str, Any]:
         """The JSON body."""
-        return {"error": {"message": self.message, "type": self.kind, "code": self.code, "param": self.param}}
+        ours = {} if self.problem is None else self.problem.model_dump(include={"sentence", "fix", "numbers"})
+        return {"error": {"message": self.message, "type": self.kind, "code": self.code, "param": self.param, **ours}}
 
 
 def api_error(error: SplitpinError) -> ApiError:
     """The same error for an HTTP client: what the client can change is 400, the rest 500."""
     status = 400 if isinstance(error, ContextTooLongError) else 500
-    return ApiError(status, f"{error.sentence} {error.fix}".strip(), code=error.kind)
+    return ApiError(status, f"{error.sentence} {error.fix}".strip(), code=error.kind, problem=error.problem)
 
 
 class _Ignoring(BaseModel):

@@ -235,6 +235,8 @@ def test_t23_a_prompt_longer_than_the_pool_is_400_with_both_numbers_even_while_a
     assert (error["type"], error["code"]) == ("invalid_request_error", "context_length_exceeded")
     assert "21661" in error["message"]
     assert "8209" in error["message"]
+    assert error["numbers"] == {"prompt_tokens": 21661, "context_tokens": 8209}
+    assert error["sentence"] + " " + error["fix"] == error["message"]
 
 
 @pytest.mark.parametrize("fields", [{"max_tokens": 1000}, {}])
