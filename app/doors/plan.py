@@ -130,7 +130,7 @@ def _model_part(shape: ModelShape, tokens: int | None) -> dict[str, Any]:
         "assumptions": list(shape.assumptions),
         "layers": len(shape.layers),
         "moe_layers": list(shape.moe_layers),
-        "kv_layers": len(shape.kv_layers),
+        "kv_layers": [layer.index for layer in shape.layers if layer.kv is not None],
         "experts": shape.experts.n_experts,
         "experts_per_token": shape.experts.top_k,
         "expert_format": shape.expert_format.value,

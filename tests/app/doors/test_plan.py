@@ -35,7 +35,7 @@ def test_t04_on_a_recorded_machine_gives_exact_bytes(capsys: pytest.CaptureFixtu
     assert model["family"] == "qwen3_moe"
     assert model["source"] == "config"
     assert model["moe_layers"] == list(range(48))
-    assert model["kv_layers"] == 48
+    assert model["kv_layers"] == list(range(48))
     assert model["bank_bytes"] == [1_207_959_552] * 48
     assert model["bank_total_bytes"] == 57_982_058_496
     assert model["kv_bytes_per_token"] == 98_304
