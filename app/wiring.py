@@ -161,6 +161,7 @@ class App(QObject):
         self._closed = True
         self.chat_page.save_now()
         self.shell.quit()
+        self.store.blockSignals(True)  # what the engine's threads still have queued has nobody to show it to
         self.watch.close()
         self.background.close()
         self.live.close()

@@ -19,6 +19,7 @@ from app.ui.main_window import MainWindow
 from app.ui.notices import Action, Notice
 from app.ui.pages.split_page import SplitPage
 from app.ui.split_inputs import SplitInputs
+from app.ui.split_notices import NoticeInputs, compose
 from app.ui.split_presenter import present
 from app.ui.theme import Theme, ThemeChoice
 from app.ui.widgets.rail import RailEntry
@@ -69,14 +70,6 @@ def an_orphan() -> Orphan:
     )
 
 
-def _residency_notice(inputs: SplitInputs) -> Notice:
-    report = inputs.session.residency
-    assert report is not None
-    notice = notices.of_fallen(report, Action("Use 89.8 GiB from now on", "learn"))
-    assert notice is not None
-    return notice
-
-
 def _problem(inputs: SplitInputs, *actions: Action) -> Notice:
     problem = inputs.problem or inputs.session.problem
     assert problem is not None
@@ -93,11 +86,13 @@ def scenes() -> dict[str, Scene]:
         "loading": Scene(samples.loading(), use=_LOADED, pinned_bytes=int(51.8 * GIB)),
         "ready": Scene(samples.ready(), use=_LOADED, pinned_bytes=int(95.5 * GIB)),
         "settled": Scene(
-            samples.settled(), (_residency_notice(samples.settled()),), use=_LOADED, pinned_bytes=int(89.8 * GIB)
+            samples.settled(), compose(NoticeInputs(samples.settled(), now)), use=_LOADED, pinned_bytes=int(89.8 * GIB)
         ),
         "orphan": Scene(samples.orphan(), (notices.of_orphan(an_orphan(), now, gain),), pinned_bytes=int(28.9 * GIB)),
         "over": Scene(over, (_problem(over, Action("Use the largest context that fits", "largest", "primary")),)),
-        "unknown": Scene(samples.unknown_quota(), quota_bytes=None),
+        "unknown": Scene(
+            samples.unknown_quota(), compose(NoticeInputs(samples.unknown_quota(), now)), quota_bytes=None
+        ),
         "crashed": Scene(samples.crashed(), (_problem(samples.crashed(), Action("Start again", "start", "primary")),)),
         "nogpu": Scene(samples.no_gpu(), use=_SMALL, quota_bytes=None),
         "simulated": Scene(samples.simulated(), use=_SMALL, quota_bytes=None),

@@ -9,10 +9,9 @@ from typing import Literal
 
 from app.core.session import SessionState
 from app.orphans.verdicts import Orphan
-from app.ui.wording import layer_ranges, layers
+from app.planning.advice import Advice
 from engine.contract.errors import Problem
-from engine.contract.plan import Tier
-from engine.contract.residency import LayerResidency, ResidencyReport
+from engine.contract.residency import ResidencyReport
 from engine.contract.units import gib
 
 Severity = Literal["error", "warn", "info", "ok"]
@@ -119,46 +118,18 @@ def _held(orphan: Orphan) -> list[str]:
     return held
 
 
-def of_fallen(report: ResidencyReport, *actions: Action) -> Notice | None:
-    """Layers that did not get the tier they were planned for; None if all did."""
-    fallen = report.fallen
-    if not fallen:
-        return None
-    asked = _most_common(fallen)
-    verb = {Tier.VRAM: "kept", Tier.PINNED: "pinned", Tier.LOCKED: "locked", Tier.PAGEABLE: "placed"}[asked]
-    where = " in VRAM" if asked is Tier.VRAM else ""
-    count = sum(layer.asked is asked for layer in fallen)
-    causes = list(dict.fromkeys(layer.cause for layer in fallen if layer.cause))
-    parts = [*(cause[:1].upper() + cause[1:].rstrip(".") + "." for cause in causes[:1]), *_where_they_went(fallen)]
+def of_advice(advice: Advice, report: ResidencyReport, *actions: Action) -> Notice:
+    """Layers that did not get the tier they were planned for, one by one under Details."""
+    fallen = [layer for layer in report.fallen if layer.layer in advice.layers]
     return Notice(
         "warn",
-        f"The engine is running, but it {verb} {layers(count)} fewer{where} than you asked for",
-        " ".join(parts),
+        advice.title,
+        advice.body if actions or advice.kind == "pin" else f"{advice.body} {advice.fix}.",
         actions,
         "\n".join(
             f"layer {layer.layer}: asked {layer.asked.value}, settled {layer.settled.value}"
             + (f": {layer.cause}" if layer.cause else "")
             for layer in fallen
         ),
+        about=advice.kind,
     )
-
-
-def _most_common(fallen: tuple[LayerResidency, ...]) -> Tier:
-    return max(Tier, key=lambda tier: sum(layer.asked is tier for layer in fallen))
-
-
-def _where_they_went(fallen: tuple[LayerResidency, ...]) -> list[str]:
-    said = []
-    for tier in Tier:
-        indices = tuple(layer.layer for layer in fallen if layer.settled is tier)
-        if not indices:
-            continue
-        verb, pronoun = ("is", "is") if len(indices) == 1 else ("are", "are")
-        tail = {
-            Tier.VRAM: "in VRAM instead.",
-            Tier.PINNED: "pinned instead.",
-            Tier.LOCKED: f"locked instead and {pronoun} computed on the CPU.",
-            Tier.PAGEABLE: "pageable now and may be slow.",
-        }[tier]
-        said.append(f"{layer_ranges(indices)} {verb} {tail}")
-    return said

@@ -100,7 +100,7 @@ class SplitDesk(QObject):
         store.changed.connect(self._session_changed)
         watch.verdicts.connect(self._judged)
         watch.ended.connect(self._orphan_ended)
-        watch.failed.connect(lambda problem: self.report(of_problem(problem, severity="warn")))
+        watch.failed.connect(self._watch_failed)
 
     # -- what others ask ------------------------------------------------------------------------------------------
 
@@ -294,9 +294,14 @@ class SplitDesk(QObject):
     def _orphan_ended(self, report: EndReport) -> None:
         self._ending.clear()
         self._refused = False
-        title = report.sentence
+        title = report.sentence.removesuffix(".")
         self.report(Notice("ok" if report.success else "warn", title, about="ended"))
         self.read_machine()
+
+    def _watch_failed(self, problem: Problem) -> None:
+        self._ending.clear()
+        self._starting = False  # a start that waited for the scan does not go on
+        self.report(of_problem(problem, severity="warn"))
 
     # -- notices --------------------------------------------------------------------------------------------------
 
@@ -309,7 +314,8 @@ class SplitDesk(QObject):
             case said.LARGEST:
                 self.wish_context(None)
             case said.LEARN:
-                self.quota_learned.emit(said.pinned_settled_bytes(self._inputs))
+                if (granted := said.granted_pin_bytes(self._inputs)) is not None:
+                    self.quota_learned.emit(granted)
             case said.END:
                 self.end_orphan()
             case said.END_ASKED:

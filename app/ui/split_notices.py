@@ -5,13 +5,14 @@ from datetime import datetime
 
 from app.core.session import EngineStage
 from app.orphans.verdicts import Orphan
+from app.planning.advice import advice
 from app.ui import notices
 from app.ui.notices import Action, Notice
 from app.ui.split_inputs import SplitInputs
 from app.ui.wording import tokens
 from engine.contract.errors import Problem
 from engine.contract.facts import Source
-from engine.contract.plan import Tier
+from engine.contract.residency import ResidencyReport
 from engine.contract.units import gib
 
 
@@ -50,7 +51,7 @@ def compose(inputs: NoticeInputs) -> tuple[Notice, ...]:
         again = (Action("Start again", START, "primary"),) if split.plan is not None else ()
         found.append(notices.of_failure(split.session, *again))
     if split.session.residency is not None:
-        found.append(_of_shortfall(split))
+        found += _of_shortfall(split.session.residency)
     if split.problem is not None and not split.session.running:
         found.append(_of_plan(split.problem, inputs.largest_context))
     if split.blocked is not None and not split.session.running:
@@ -66,20 +67,20 @@ def _of_plan(problem: Problem, largest: int | None) -> Notice:
     return notices.of_problem(problem, action, dismissable=False)
 
 
-def pinned_settled_bytes(split: SplitInputs) -> int:
-    """Bytes of the layers that the engine pinned."""
+def granted_pin_bytes(split: SplitInputs) -> int | None:
+    """What could be pinned this time, if that was less than asked for."""
     residency = split.session.residency
-    return 0 if residency is None else sum(x.bytes for x in residency.layers if x.settled is Tier.PINNED)
+    found = () if residency is None else advice(residency)
+    return next((one.pin_cap_bytes for one in found if one.pin_cap_bytes is not None), None)
 
 
-def _of_shortfall(split: SplitInputs) -> Notice | None:
-    residency = split.session.residency
-    if residency is None:
-        return None
-    pins_fell = any(layer.asked is Tier.PINNED for layer in residency.fallen)
-    if not pins_fell or residency.simulated:
-        return notices.of_fallen(residency)
-    return notices.of_fallen(residency, Action(f"Use {gib(pinned_settled_bytes(split))} from now on", LEARN))
+def _of_shortfall(residency: ResidencyReport) -> list[Notice]:
+    made = []
+    for one in advice(residency):
+        learns = one.pin_cap_bytes is not None and not residency.simulated
+        actions = (Action(one.fix, LEARN),) if learns else ()
+        made.append(notices.of_advice(one, residency, *actions))
+    return made
 
 
 def _of_assumed_quota(split: SplitInputs) -> Notice | None:

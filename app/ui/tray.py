@@ -39,6 +39,7 @@ class Tray(QObject):
         self.menu = QMenu()
         self._icon = QSystemTrayIcon(self)
         self._icon.setContextMenu(self.menu)
+        self._icon.setIcon(self._glyph(Glyph()))
         self._icon.activated.connect(self._activated)
         self._retries = 0
         self._retry = QTimer(self)

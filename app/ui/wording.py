@@ -78,16 +78,3 @@ def duration(seconds: float) -> str:
 def rate(bytes_per_s: float) -> str:
     """ "2.5 GiB/s"."""
     return f"{gib(round(bytes_per_s))}/s"
-
-
-def layer_ranges(indices: tuple[int, ...]) -> str:
-    """ "Layers 55 to 57", "Layer 3", "Layers 1, 4 and 9 to 11"; `indices` ascending and not empty."""
-    runs: list[list[int]] = []
-    for index in indices:
-        if runs and runs[-1][-1] == index - 1:
-            runs[-1].append(index)
-        else:
-            runs.append([index])
-    texts = [f"{run[0]}" if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs]
-    said = texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
-    return f"{'Layer' if len(indices) == 1 else 'Layers'} {said}"

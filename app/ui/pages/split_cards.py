@@ -162,3 +162,8 @@ class MemoryCard(Card):
             widget.setVisible(index < len(view.bars))
             if index < len(view.bars):
                 widget.show_bar(view.bars[index])
+
+    @property
+    def note(self) -> str:
+        """Where the numbers are from."""
+        return self._note.text()

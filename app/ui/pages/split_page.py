@@ -153,6 +153,11 @@ class SplitPage(QWidget):
     def show_notices(self, notices: tuple[Notice, ...]) -> None:
         self.banners.show_notices(notices)
 
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """What the header warns of: a simulated GPU, a recorded machine."""
+        return () if self._view is None else self._view.labels
+
     def _show_tags(self, labels: tuple[str, ...]) -> None:
         while (item := self._tags.takeAt(0)) is not None:
             if (widget := item.widget()) is not None:

@@ -36,7 +36,7 @@ def describe(cell: Cell) -> str:
     if cell.asked is not cell.tier:
         said += f". Asked for {TIER_NAMES[cell.asked]}"
         if cell.cause:
-            said += f"; {cell.cause}"
+            said += f". {cell.cause}"
     return said
 
 
@@ -72,6 +72,11 @@ class LayerStrip(QWidget):
     def current(self) -> int | None:
         """Index of the cell under the pointer or reached by the arrow keys."""
         return self._current
+
+    @property
+    def shown(self) -> StripView:
+        """What is painted."""
+        return self._view
 
     def show_view(self, view: StripView) -> None:
         """Take other cells; tiers that changed fade over."""

@@ -157,7 +157,7 @@ def _residency(plan: MemoryPlan, fallen: range) -> ResidencyReport:
             asked=asked,
             settled=Tier.LOCKED if layer in fallen else asked,
             bytes=bank,
-            cause="the driver refused to pin more than 89.3 GiB" if layer in fallen else None,
+            cause="The driver refused to pin more than 89.2 GiB." if layer in fallen else None,
         )
         for layer, asked in zip(plan.model.moe_layers, plan.tiers, strict=True)
     )

@@ -1,5 +1,6 @@
 """Banners in words."""
 
+from dataclasses import replace
 from datetime import datetime
 
 from app.orphans.verdicts import Confidence, Orphan
@@ -76,24 +77,6 @@ def test_a_process_that_may_be_somebody_elses_is_not_called_ours() -> None:
     assert notices.of_orphan(an_orphan("possible"), NOW).title == "A process may be left over"
 
 
-def test_layers_that_fell_are_named_with_the_cause_and_where_they_went() -> None:
-    report = samples.settled().session.residency
-    assert report is not None
-    notice = notices.of_fallen(report)
-    assert notice is not None
-    assert notice.title == "The engine is running, but it pinned 3 layers fewer than you asked for"
-    assert notice.text == (
-        "The driver refused to pin more than 89.3 GiB. Layers 55 to 57 are locked instead and are computed on the CPU."
-    )
-    assert "layer 55: asked pinned, settled locked" in notice.details
-
-
-def test_an_engine_that_got_everything_says_nothing() -> None:
-    report = samples.ready().session.residency
-    assert report is not None
-    assert notices.of_fallen(report) is None
-
-
 def titles(inputs: NoticeInputs) -> list[str]:
     return [notice.title for notice in compose(inputs)]
 
@@ -104,9 +87,22 @@ def test_a_split_that_does_not_fit_offers_the_largest_that_does() -> None:
     assert not found[0].dismissable, "it goes when it is fixed"
 
 
-def test_a_shortfall_of_pins_offers_to_use_what_was_granted() -> None:
-    found = compose(NoticeInputs(samples.settled(), NOW))
-    assert found[0].actions[0].label == "Use 89.2 GiB from now on"
+def test_a_shortfall_of_pins_is_said_by_layer_and_offers_to_use_what_was_granted() -> None:
+    (found,) = compose(NoticeInputs(samples.settled(), NOW))
+    assert found.title == "The engine is running, but it pinned 3 layers fewer than you asked for"
+    assert found.text.startswith(
+        "Layers 55 to 57 are locked instead and computed on the CPU. The quota is now 89.2 GiB."
+    )
+    assert found.actions[0].label == "Use 89.2 GiB from now on"
+    assert "layer 55: asked pinned, settled locked" in found.details
+
+
+def test_a_simulated_refusal_is_not_offered_as_a_quota() -> None:
+    inputs = samples.settled()
+    assert inputs.session.residency is not None
+    simulated = inputs.session.residency.model_copy(update={"simulated": True})
+    session = replace(inputs.session, residency=simulated)
+    assert compose(NoticeInputs(replace(inputs, session=session), NOW))[0].actions == ()
 
 
 def test_an_assumed_quota_is_said_once_and_not_while_the_engine_runs() -> None:
@@ -131,8 +127,6 @@ def test_ending_a_process_that_is_not_provably_ours_asks_once_with_its_command_l
 
 
 def test_a_model_that_can_only_be_planned_says_why() -> None:
-    from dataclasses import replace
-
     shape = samples.MINIMAX.model_copy(update={"source": "config"})
     assert titles(NoticeInputs(replace(samples.stopped(), shape=shape), NOW)) == [
         "This folder holds no weight files; the plan is made from config.json alone"

@@ -42,9 +42,3 @@ def test_durations_get_coarser_as_they_get_longer(seconds: float, said: str) -> 
 def test_what_is_still_to_come_has_no_decimals_and_is_never_nothing() -> None:
     assert wording.rough_duration(0.1) == "1 s"
     assert wording.rough_duration(5.4) == "5 s"
-
-
-def test_layers_in_a_row_are_said_as_a_range() -> None:
-    assert wording.layer_ranges((55, 56, 57)) == "Layers 55 to 57"
-    assert wording.layer_ranges((3,)) == "Layer 3"
-    assert wording.layer_ranges((1, 4, 9, 10, 11)) == "Layers 1, 4 and 9 to 11"

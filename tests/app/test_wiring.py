@@ -1,0 +1,169 @@
+"""The whole window on the engine without torch: from an empty profile to an answer, and back to nothing."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+
+from app.paths import Profile
+from app.planning.wishes import Wishes
+from app.settings import SettingsFile
+from app.wiring import App, LaunchOptions
+from engine.contract.errors import ModelFolderError
+from engine.contract.plan import SimulatedGpu
+from engine.contract.units import MIB
+from engine.system.recorded import RecordedFileError
+from tests.app.supervision.recorder import fake_engine
+from tests.support.hollow_model import hollow_mixtral
+
+WAIT_MS = 30_000
+MACHINES = Path(__file__).parents[1] / "machines"
+
+# The platform without a screen has no tray to speak to and cannot raise windows.
+pytestmark = pytest.mark.qt_log_ignore("systemTrayWindowChanged", "does not support raise", "propagateSizeHints")
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return hollow_mixtral(tmp_path / "tiny-moe")
+
+
+@pytest.fixture
+def options(tmp_path: Path, model: Path) -> LaunchOptions:
+    return LaunchOptions(
+        Profile(tmp_path / "profile"), engine_argv=fake_engine("--reply", "Paris is it."), model=model, demo_dir=None
+    )
+
+
+@pytest.fixture
+def apps(qtbot: QtBot) -> Iterator[list[App]]:
+    """Windows of this test; closed afterwards."""
+    made: list[App] = []
+    yield made
+    for app in made:
+        app.close()
+        app.window.deleteLater()
+
+
+def build(apps: list[App], qapp: QApplication, options: LaunchOptions) -> App:
+    app = App(qapp, options, pick=lambda _: None)
+    apps.append(app)
+    app.begin()
+    return app
+
+
+def wait_for(qtbot: QtBot, app: App, stage: str) -> None:
+    qtbot.waitUntil(lambda: app.store.state.stage == stage, timeout=WAIT_MS)
+
+
+def test_from_an_empty_profile_to_an_answer_and_back_to_nothing(
+    qtbot: QtBot, qapp: QApplication, apps: list[App], options: LaunchOptions
+) -> None:
+    app = build(apps, qapp, options)
+    qtbot.waitUntil(lambda: app.split_page.main_button.isEnabled(), timeout=WAIT_MS)
+    app.split_page.main_button.click()
+    wait_for(qtbot, app, "ready")
+    app.window.show_page("chat")
+    app.chat_page.composer.set_text("What is the capital of France?")
+    app.chat_page.composer.send_asked.emit()
+
+    def answered() -> bool:
+        chat = app.chat_page.flow.conversation
+        return chat is not None and any("Paris is it." in message.text for message in chat.messages)
+
+    qtbot.waitUntil(answered, timeout=WAIT_MS)
+    app.split_page.main_button.click()
+    wait_for(qtbot, app, "stopped")
+
+
+def test_the_chat_page_can_start_the_engine(
+    qtbot: QtBot, qapp: QApplication, apps: list[App], options: LaunchOptions
+) -> None:
+    app = build(apps, qapp, options)
+    qtbot.waitUntil(lambda: app.desk.plan is not None, timeout=WAIT_MS)
+    app.chat_page.start_requested.emit()
+    wait_for(qtbot, app, "ready")
+
+
+def test_a_choice_is_there_again_after_a_restart(
+    qtbot: QtBot, qapp: QApplication, apps: list[App], options: LaunchOptions, model: Path
+) -> None:
+    app = build(apps, qapp, options)
+    qtbot.waitUntil(lambda: app.desk.plan is not None, timeout=WAIT_MS)
+    app.desk.wish_context(5120)
+    app.close()
+    saved = SettingsFile(options.profile.settings_file).load().settings
+    assert saved.last_model == str(model)
+    assert saved.wishes[str(model)] == Wishes(context_tokens=5120)
+    again = build(apps, qapp, options)
+    qtbot.waitUntil(lambda: again.desk.plan is not None, timeout=WAIT_MS)
+    assert again.desk.plan is not None
+    assert again.desk.plan.context_tokens == 5120
+
+
+def test_a_simulated_gpu_is_for_this_run_only(
+    qtbot: QtBot, qapp: QApplication, apps: list[App], options: LaunchOptions, model: Path
+) -> None:
+    limits = SimulatedGpu(vram_bytes=8 * MIB, pin_bytes=1 * MIB)
+    app = build(apps, qapp, LaunchOptions(options.profile, model=model, simulated_gpu=limits, demo_dir=None))
+    qtbot.waitUntil(lambda: app.desk.plan is not None, timeout=WAIT_MS)
+    app.desk.wish_context(1024)
+    app.close()
+    saved = SettingsFile(options.profile.settings_file).load().settings
+    assert saved.wishes[str(model)].simulated_gpu is None
+
+
+def test_an_added_folder_is_kept_and_a_wrong_one_is_refused_in_words(
+    qtbot: QtBot, qapp: QApplication, apps: list[App], options: LaunchOptions, tmp_path: Path
+) -> None:
+    other, nothing = hollow_mixtral(tmp_path / "other"), tmp_path / "nothing"
+    nothing.mkdir()
+    answers = [nothing, other, None]
+    app = App(qapp, options, pick=lambda _: answers.pop(0))
+    apps.append(app)
+    app.begin()
+    app.split_page.add_model_wanted.emit()
+    assert "config.json" in app.split_page.banners.banners[0].notice.title
+    app.split_page.add_model_wanted.emit()
+    qtbot.waitUntil(lambda: app.desk.plan is not None and app.desk.plan.model_dir == str(other), timeout=WAIT_MS)
+    app.split_page.add_model_wanted.emit()
+    app.close()
+    assert str(other) in SettingsFile(options.profile.settings_file).load().settings.model_folders
+
+
+def test_a_broken_settings_file_is_kept_aside_and_told(
+    qtbot: QtBot, qapp: QApplication, apps: list[App], options: LaunchOptions
+) -> None:
+    options.profile.folder.mkdir(parents=True)
+    options.profile.settings_file.write_text("{ not json", "utf-8")
+    app = build(apps, qapp, options)
+    assert "settings file could not be understood" in app.split_page.banners.banners[0].notice.title
+
+
+def test_a_recorded_machine_is_labelled_and_its_bars_are_shown(
+    qtbot: QtBot, qapp: QApplication, apps: list[App], options: LaunchOptions, model: Path
+) -> None:
+    recorded = LaunchOptions(
+        options.profile, machine=MACHINES / "desktop_63gb_rtx4090.json", model=model, demo_dir=None
+    )
+    app = build(apps, qapp, recorded)
+    qtbot.waitUntil(lambda: app.desk.plan is not None, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: not app.window.rail.vram.isHidden(), timeout=WAIT_MS)
+    assert any("Recorded machine" in text for text in app.split_page.tags)
+
+
+def test_what_the_command_line_names_must_be_there(qapp: QApplication, options: LaunchOptions, tmp_path: Path) -> None:
+    with pytest.raises(ModelFolderError):
+        App(qapp, LaunchOptions(options.profile, model=tmp_path / "absent"))
+    with pytest.raises(RecordedFileError):
+        App(qapp, LaunchOptions(options.profile, machine=tmp_path / "absent.json"))
+
+
+def test_the_window_needs_neither_torch_nor_numpy() -> None:
+    code = "import sys, app.wiring; print({'torch', 'numpy', 'transformers'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

@@ -1,0 +1,285 @@
+"""The Split page in use: model, slider, start, loading, ready, stop, left-over processes."""
+
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
+from pytestqt.qtbot import QtBot
+
+from app.planning.wishes import Wishes
+from app.ui.theme import Theme
+from engine.contract.facts import Reading, Source
+from engine.contract.plan import SimulatedGpu, Tier
+from engine.contract.units import GIB, MIB
+from tests.app.ui import samples
+from tests.app.ui.desk_kit import WAIT_MS, DeskKit, World
+from tests.app.ui.test_notices import an_orphan
+from tests.support.hollow_model import LAYERS, hollow_mixtral
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return hollow_mixtral(tmp_path / "tiny-moe")
+
+
+def context(kit: DeskKit) -> int:
+    """Of the plan that Start would send."""
+    assert kit.desk.plan is not None
+    return kit.desk.plan.context_tokens
+
+
+def test_a_model_is_read_planned_and_can_be_started_without_a_gpu(
+    qtbot: QtBot, theme: Theme, tmp_path: Path, model: Path
+) -> None:
+    with DeskKit(qtbot, theme, tmp_path) as kit:
+        kit.open(model)
+        assert kit.desk.why_not_start is None
+        assert kit.page.main_button.isEnabled()
+        assert kit.desk.plan is not None
+        assert kit.desk.plan.tiers == (Tier.LOCKED,) * LAYERS
+
+
+def test_moving_the_slider_plans_anew_and_keeps_the_wish(
+    qtbot: QtBot, theme: Theme, tmp_path: Path, model: Path
+) -> None:
+    with DeskKit(qtbot, theme, tmp_path) as kit:
+        kit.open(model)
+        heard: list[Wishes] = []
+        kit.desk.wishes_changed.connect(lambda _, wishes: heard.append(wishes))
+        kit.page.show()
+        slider = kit.page.trade.slider
+        slider.setFocus()
+        QTest.keyClick(slider, Qt.Key.Key_Home)
+        first = context(kit)
+        QTest.keyClick(slider, Qt.Key.Key_Right)
+        second = context(kit)
+        assert first < second
+        assert heard[-1].context_tokens == second
+        assert f"{second:,} tokens" in slider.accessibleDescription()
+
+
+def test_an_exact_context_is_rounded_to_pages_and_ends_at_the_models_maximum(
+    qtbot: QtBot, theme: Theme, tmp_path: Path, model: Path
+) -> None:
+    with DeskKit(qtbot, theme, tmp_path) as kit:
+        kit.open(model)
+        kit.page.trade.context.entered.emit(5000)
+        assert context(kit) == 5120
+        kit.page.trade.context.entered.emit(999_999)
+        assert context(kit) == 8192
+
+
+def test_start_loads_cell_by_cell_and_ends_ready_then_stops(
+    qtbot: QtBot, theme: Theme, tmp_path: Path, model: Path
+) -> None:
+    with DeskKit(qtbot, theme, tmp_path, engine_options=("--layer-delay-ms", "30")) as kit:
+        kit.open(model)
+        fills: list[tuple[float, ...]] = []
+        kit.desk.changed.connect(lambda: fills.append(tuple(cell.fill for cell in kit.page.layers.strip.shown.cells)))
+        kit.page.main_button.click()
+        kit.wait_for("ready")
+        assert kit.page.main_button.text() == "Stop engine"
+        assert "Reported by the engine at 14:06" in kit.page.memory.note
+        assert not kit.page.trade.slider.isEnabled()
+        full = [sum(fill) for fill in fills]
+        loading = full[full.index(0.0) :]
+        assert loading == sorted(loading), "a cell that is filled stays filled"
+        assert len(set(loading)) > 2
+        kit.page.main_button.click()
+        kit.wait_for("stopped")
+        qtbot.waitUntil(lambda: kit.page.trade.slider.isEnabled(), timeout=WAIT_MS)
+        assert kit.page.main_button.text() == "Start engine"
+
+
+def test_cancel_while_loading_leaves_no_engine(qtbot: QtBot, theme: Theme, tmp_path: Path, model: Path) -> None:
+    with DeskKit(qtbot, theme, tmp_path, engine_options=("--layer-delay-ms", "5000")) as kit:
+        kit.open(model)
+        kit.page.main_button.click()
+        kit.wait_for("loading")
+        assert kit.page.main_button.text() == "Cancel"
+        kit.page.main_button.click()
+        kit.wait_for("stopped")
+        assert kit.titles == [], "an end that was asked for is no problem"
+
+
+def test_layers_that_fell_are_shown_against_what_was_asked(
+    qtbot: QtBot, theme: Theme, tmp_path: Path, model: Path
+) -> None:
+    limits = SimulatedGpu(vram_bytes=8 * MIB, pin_bytes=1 * MIB)
+    with DeskKit(qtbot, theme, tmp_path, engine_options=("--fail-pins-from", "1"), simulated_gpu=limits) as kit:
+        kit.open(model, Wishes(vram_layers=1, context_tokens=1024))
+        assert kit.desk.plan is not None
+        asked = kit.desk.plan.layers_in(Tier.PINNED)
+        assert asked > 1
+        kit.page.main_button.click()
+        kit.wait_for("ready")
+        assert kit.page.pill.accessibleName() == "Engine state: Ready, split changed"
+        assert kit.titles == [
+            f"The engine is running, but it pinned {asked - 1} layer{'s' if asked > 2 else ''} fewer than you asked for"
+        ]
+        assert kit.page.layers.strip.shown.two_rows
+
+
+def test_a_crash_is_said_in_words_and_can_be_started_again(
+    qtbot: QtBot, theme: Theme, tmp_path: Path, model: Path
+) -> None:
+    with DeskKit(qtbot, theme, tmp_path, engine_options=("--crash-at-layer", "2")) as kit:
+        kit.open(model)
+        kit.page.main_button.click()
+        kit.wait_for("failed")
+        assert len(kit.titles) == 1
+        kit.press("Start again")
+        qtbot.waitUntil(lambda: kit.store.state.running, timeout=WAIT_MS)
+        kit.wait_for("failed")
+
+
+def test_start_is_refused_while_an_engine_of_ours_holds_memory_unless_the_user_says_so(
+    qtbot: QtBot, theme: Theme, tmp_path: Path, model: Path
+) -> None:
+    world = World(orphans=[an_orphan()])
+    with DeskKit(qtbot, theme, tmp_path, world) as kit:
+        kit.open(model)
+        kit.page.main_button.click()
+        qtbot.waitUntil(lambda: bool(kit.titles) and kit.titles[0].startswith("The engine was not started"))
+        assert not kit.store.state.running
+        kit.press("Start anyway")
+        kit.wait_for("ready")
+
+
+def test_one_click_ends_a_process_of_ours_and_reports_what_came_back(
+    qtbot: QtBot, theme: Theme, tmp_path: Path, model: Path
+) -> None:
+    world = World(orphans=[an_orphan()])
+    with DeskKit(qtbot, theme, tmp_path, world) as kit:
+        kit.open(model)
+        kit.watch.begin()
+        qtbot.waitUntil(lambda: kit.titles == ["An engine process from an earlier run still holds memory"])
+        kit.press("End process")
+        qtbot.waitUntil(lambda: kit.titles == ["Ended. 1.0 GiB of RAM came back in 0.8 s"], timeout=WAIT_MS)
+        assert world.ended == [18244]
+        assert kit.desk.orphans == ()
+
+
+def test_a_process_that_may_be_somebody_elses_needs_a_second_click(
+    qtbot: QtBot, theme: Theme, tmp_path: Path, model: Path
+) -> None:
+    world = World(orphans=[an_orphan("possible")])
+    with DeskKit(qtbot, theme, tmp_path, world) as kit:
+        kit.open(model)
+        kit.watch.begin()
+        qtbot.waitUntil(lambda: kit.titles == ["A process may be left over"])
+        kit.press("End process")
+        assert world.ended == []
+        assert kit.titles == ["End python.exe, PID 18244? Splitpin is not sure that it is its own"]
+        kit.press("Keep")
+        assert kit.titles == ["A process may be left over"]
+        kit.press("End process")
+        kit.press("End process")
+        qtbot.waitUntil(lambda: world.ended == [18244], timeout=WAIT_MS)
+
+
+def test_a_process_that_cannot_be_ended_is_offered_again_with_the_reason(
+    qtbot: QtBot, theme: Theme, tmp_path: Path, model: Path
+) -> None:
+    with DeskKit(qtbot, theme, tmp_path, World(orphans=[an_orphan()], denied=True)) as kit:
+        kit.open(model)
+        kit.watch.begin()
+        qtbot.waitUntil(lambda: len(kit.titles) == 1)
+        kit.press("End process")
+        qtbot.waitUntil(lambda: "Windows did not allow ending process 18244" in kit.titles, timeout=WAIT_MS)
+        kit.press("End process")
+
+
+def test_a_possible_process_does_not_stop_a_start(qtbot: QtBot, theme: Theme, tmp_path: Path, model: Path) -> None:
+    with DeskKit(qtbot, theme, tmp_path, World(orphans=[an_orphan("possible")])) as kit:
+        kit.open(model)
+        kit.page.main_button.click()
+        kit.wait_for("ready")
+
+
+def test_memory_that_went_away_since_the_plan_stops_the_start_with_both_numbers(
+    qtbot: QtBot, theme: Theme, tmp_path: Path, model: Path
+) -> None:
+    with DeskKit(qtbot, theme, tmp_path) as kit:
+        kit.open(model)
+        nothing = Reading(value=200 * MIB, source=Source.READ)
+        kit.world.facts = samples.NO_GPU.model_copy(update={"ram_available": nothing})
+        kit.page.main_button.click()
+        qtbot.waitUntil(lambda: bool(kit.titles), timeout=WAIT_MS)
+        assert not kit.store.state.running
+        assert "of RAM" in kit.titles[0]
+        assert not kit.page.main_button.isEnabled()
+
+
+def test_pinned_layers_are_chosen_by_slider_and_given_back_by_the_switch(
+    qtbot: QtBot, theme: Theme, tmp_path: Path, model: Path
+) -> None:
+    limits = SimulatedGpu(vram_bytes=8 * MIB, pin_bytes=1 * MIB)
+    with DeskKit(qtbot, theme, tmp_path, simulated_gpu=limits) as kit:
+        kit.open(model, Wishes(vram_layers=1, context_tokens=1024))
+        assert kit.desk.plan is not None
+        most = kit.desk.plan.layers_in(Tier.PINNED)
+        kit.page.layers.pinned_slider.setValue(most - 1)
+        assert kit.desk.plan.layers_in(Tier.PINNED) == most - 1
+        assert not kit.page.layers.fill.isChecked()
+        kit.page.layers.fill.click()
+        assert kit.desk.plan.layers_in(Tier.PINNED) == most
+
+
+def test_a_layer_can_be_forced_into_a_tier_and_let_go(qtbot: QtBot, theme: Theme, tmp_path: Path, model: Path) -> None:
+    limits = SimulatedGpu(vram_bytes=8 * MIB, pin_bytes=1 * MIB)
+    with DeskKit(qtbot, theme, tmp_path, simulated_gpu=limits) as kit:
+        kit.open(model, Wishes(context_tokens=1024))
+        menu = kit.page.tier_menu(3)
+        assert menu is not None
+        texts = {action.text(): action for action in menu.actions()}
+        assert not texts["Let Splitpin choose"].isEnabled()
+        texts["Layer 3: Locked RAM"].trigger()
+        assert kit.desk.plan is not None
+        assert kit.desk.plan.tiers[3] is Tier.LOCKED
+        again = kit.page.tier_menu(3)
+        assert again is not None
+        {action.text(): action for action in again.actions()}["Let Splitpin choose"].trigger()
+        assert kit.desk.wishes.forced == {}
+
+
+def test_no_model_invites_to_add_one_and_an_unreadable_one_says_why(qtbot: QtBot, theme: Theme, tmp_path: Path) -> None:
+    from app.core.library import Library
+
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "config.json").write_text("{", "utf-8")
+    with DeskKit(qtbot, theme, tmp_path) as kit:
+        kit.page.show()
+        kit.desk.show_library(Library(), {}, None)
+        assert kit.page.empty.isVisible()
+        with qtbot.waitSignal(kit.desk.add_model_wanted):
+            kit.page.empty.acted.emit("add")
+        kit.open(broken)
+        assert not kit.page.empty.isVisible()
+        assert "config.json" in kit.titles[0]
+        assert kit.page.pill.accessibleName() == "Engine state: Model not readable"
+
+
+def test_a_model_chosen_while_another_is_read_is_the_one_that_counts(
+    qtbot: QtBot, theme: Theme, tmp_path: Path, model: Path
+) -> None:
+    from app.core.library import Library
+
+    other = hollow_mixtral(tmp_path / "other")
+    with DeskKit(qtbot, theme, tmp_path) as kit:
+        kit.desk.show_library(Library((model, other)), {}, model)
+        kit.desk.choose(other)
+        kit.desk.read_machine()
+        qtbot.waitUntil(lambda: kit.desk.plan is not None, timeout=WAIT_MS)
+        assert kit.desk.plan is not None
+        assert kit.desk.plan.model_dir == str(other)
+
+
+def test_facts_that_grow_are_followed(qtbot: QtBot, theme: Theme, tmp_path: Path, model: Path) -> None:
+    with DeskKit(qtbot, theme, tmp_path) as kit:
+        kit.open(model)
+        kit.world.facts = samples.NO_GPU.model_copy(update={"ram_total": Reading(value=64 * GIB, source=Source.READ)})
+        kit.desk.read_machine()
+        qtbot.waitUntil(lambda: kit.desk.inputs.facts is kit.world.facts, timeout=WAIT_MS)
