@@ -68,6 +68,7 @@ class Shell(QObject):
         tray_icon.acted.connect(self.act)
         tray_icon.toggled.connect(self._toggle)
         store.changed.connect(self._session_changed)
+        desk.start_refused.connect(self._open_split)
         desk.changed.connect(self._show_tray)
         desk.changed.connect(self._show_memory)
         self._add_shortcuts()
@@ -97,6 +98,10 @@ class Shell(QObject):
         self._window.bring_up()
         self._window.show_page("chat")
         self.new_chat_wanted.emit()
+
+    def _open_split(self) -> None:
+        self._window.bring_up()
+        self._window.show_page("split")
 
     def _next_area(self) -> None:
         self._window.focus_next_area()
@@ -140,8 +145,7 @@ class Shell(QObject):
         """Do what a line of the tray's menu says."""
         match action:
             case "open":
-                self._window.bring_up()
-                self._window.show_page("split")
+                self._open_split()
             case "new_chat":
                 self._new_chat()
             case "copy_api":

@@ -21,7 +21,7 @@ from app.orphans.verdicts import Orphan, Verdicts
 from app.planning.wishes import Wishes
 from app.supervision.scan import refuse_start
 from app.ui import split_notices as said
-from app.ui.notices import DISMISS, Notice, of_problem
+from app.ui.notices import DISMISS, Action, Notice, of_problem
 from app.ui.pages.split_page import SplitPage
 from app.ui.split_inputs import SplitInputs
 from app.ui.split_plan import Answer, Question, answer, gain, largest_context, left_over
@@ -44,6 +44,7 @@ class SplitDesk(QObject):
     wishes_changed: the wishes for a model changed (its folder as Path, Wishes).
     quota_learned: the user takes what the engine was granted as the quota (bytes).
     add_model_wanted: a model folder is to be added.
+    start_refused: a start that was asked for is not possible now; the page says why.
     changed: something that the tray shows may have changed.
     """
 
@@ -53,6 +54,7 @@ class SplitDesk(QObject):
     wishes_changed = Signal(object, object)
     quota_learned = Signal(object)
     add_model_wanted = Signal()
+    start_refused = Signal()
     changed = Signal()
 
     def __init__(
@@ -74,7 +76,7 @@ class SplitDesk(QObject):
         self._read_facts = read_facts
         self._simulated_gpu = simulated_gpu
         self._clock = clock
-        self._library = Library()
+        self._entries: tuple[ModelEntry, ...] = ()  # the library looks at the disk to tell them
         self._saved: dict[Path, Wishes] = {}
         self._entry: ModelEntry | None = None
         self._shape: ModelShape | None = None
@@ -138,9 +140,8 @@ class SplitDesk(QObject):
 
     def show_library(self, library: Library, saved: dict[Path, Wishes], current: Path | None) -> None:
         """Take the list of models and their wishes, and choose one."""
-        self._library = library
         self._saved = saved
-        entries = library.entries
+        self._entries = entries = library.entries
         chosen = next((entry for entry in entries if entry.folder == current), entries[0] if entries else None)
         if chosen is None:
             self._show()
@@ -149,7 +150,7 @@ class SplitDesk(QObject):
 
     def choose(self, folder: Path) -> None:
         """Take another model. Its folder is read in the background."""
-        entry = self._library.find(folder)
+        entry = next((entry for entry in self._entries if entry.folder == folder), None)
         if entry is None or self._inputs.session.running:
             return
         self._entry, self._shape, self._shape_problem, self._answer = entry, None, None, Answer()
@@ -220,7 +221,10 @@ class SplitDesk(QObject):
 
     def start(self) -> None:
         """Look for left-over engines, read the machine once more, plan, start."""
-        if self._starting or self._inputs.session.running or self.why_not_start is not None:
+        if self._starting or self._inputs.session.running:
+            return
+        if self.why_not_start is not None:
+            self.start_refused.emit()
             return
         self._starting = True
         self._watch.scan_then(self._scanned_for_start)
@@ -232,6 +236,7 @@ class SplitDesk(QObject):
             self._starting = False
             self._refused = True
             self._show()
+            self.start_refused.emit()
             return
         self._start_now()
 
@@ -244,9 +249,11 @@ class SplitDesk(QObject):
         self._starting = False
         self._facts = facts
         self._replan()
-        if self._answer.plan is not None:
-            self._reports.clear()
-            self.launch_wanted.emit(self._answer.plan)
+        if self._answer.plan is None:
+            self.start_refused.emit()
+            return
+        self._reports.clear()
+        self.launch_wanted.emit(self._answer.plan)
 
     def _no_facts_for_start(self, error: SplitpinError) -> None:
         self._starting = False
@@ -300,8 +307,10 @@ class SplitDesk(QObject):
 
     def _watch_failed(self, problem: Problem) -> None:
         self._ending.clear()
-        self._starting = False  # a start that waited for the scan does not go on
-        self.report(of_problem(problem, severity="warn"))
+        waited = self._starting  # a start that waited for the scan needs the user's word to go on
+        self._starting = False
+        actions = (Action("Start anyway", said.START_ANYWAY),) if waited else ()
+        self.report(of_problem(problem, *actions, severity="warn"))
 
     # -- notices --------------------------------------------------------------------------------------------------
 
@@ -350,7 +359,7 @@ class SplitDesk(QObject):
             quota=found.quota,
             left_over=left_over(self._orphans),
         )
-        self._page.show_models(self._library.entries, self._entry)
+        self._page.show_models(self._entries, self._entry)
         self._page.show_view(present(self._inputs))
         self._page.show_notices(
             said.compose(

@@ -163,7 +163,7 @@ def _pinned_tile(inputs: SplitInputs, plan: MemoryPlan, cells: StripView) -> Til
     elif quota is None:
         detail = gib(size)
     elif quota.assumed:
-        detail = f"{gib(size)} of about {gib(quota.bytes)} (assumed)"
+        detail = f"{gib_of(size, quota.bytes)} (assumed)"
     else:
         detail = f"{gib_of(size, quota.bytes)} quota"
     return Tile("Pinned layers", f"{count}", detail, "warn" if differs else "muted")
@@ -218,6 +218,7 @@ def _slider(inputs: SplitInputs, cells: StripView) -> SliderView:
         unmet=unmet,
         enabled=not inputs.session.running and len(stops.stops) > 1,
         described=", ".join(described),
+        hint="Stop the engine to change the split" if inputs.session.running else "",
         captions=("More layers in VRAM", "More context") if inputs.on_gpu else ("Less context", "More context"),
     )
 

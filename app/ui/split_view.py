@@ -47,6 +47,7 @@ class SliderView:
     enabled: bool = False
     described: str = ""
     captions: tuple[str, str] = ("More layers in VRAM", "More context")
+    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,7 @@ class TradeCard(Card):
                 self.slider.setValue(slider.position)
         self.slider.setEnabled(slider.enabled)
         self.slider.setAccessibleDescription(slider.described)
+        self.slider.setToolTip(slider.hint)
         self.slider.set_limits(slider.markers, assumed=slider.assumed, unmet=slider.unmet)
         if view.quick_marks != self._marks:
             self._show_marks(view.quick_marks)

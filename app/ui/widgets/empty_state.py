@@ -9,6 +9,7 @@ from app.ui.widgets.action_button import ActionButton
 from app.ui.widgets.label import Label
 
 _ICON_PX = 44
+_TEXT_PX = 740
 
 
 class EmptyState(QWidget):
@@ -35,7 +36,8 @@ class EmptyState(QWidget):
         self._picture = QLabel()
         heading = Label(title, 20, Weight.DemiBold, display=True)
         facts = Label(text, 13, role="muted", wrap=True)
-        facts.setMinimumWidth(560)
+        width = min(_TEXT_PX, facts.fontMetrics().horizontalAdvance(text) + 4)
+        facts.setFixedSize(width, facts.heightForWidth(width))  # a centred label does not grow by itself
         column = QVBoxLayout(self)
         column.addStretch(2)
         for widget, gap in ((self._picture, 10), (heading, 4), (facts, 16)):

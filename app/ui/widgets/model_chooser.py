@@ -35,12 +35,17 @@ class ModelChooser(ActionButton):
         super().__init__(theme, "Choose a model", icon="chevron-down", kind="chooser", parent=parent)
         self.setLayoutDirection(Qt.LayoutDirection.RightToLeft)  # the arrow stands behind the name
         self.setFont(ui_font(13, Weight.DemiBold))
+        self._shown: tuple[tuple[ModelEntry, ...], ModelEntry | None] | None = None
         self._menu = QMenu(self)
         self._menu.setToolTipsVisible(True)
         self.clicked.connect(self.open)
 
     def show_models(self, entries: Sequence[ModelEntry], current: ModelEntry | None) -> None:
         """Take another list; entries of one name are told apart by their folder, in the tool tip."""
+        shown = (tuple(entries), current)
+        if shown == self._shown:
+            return
+        self._shown = shown
         name = "Choose a model" if current is None else current.name
         self.show_as(shortened(name), icon="chevron-down", kind="chooser", hint="Choose a model (Ctrl+L)")
         if current is not None:

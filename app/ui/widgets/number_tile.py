@@ -4,12 +4,12 @@ import re
 
 from PySide6.QtCore import QEvent, Qt, Signal
 from PySide6.QtGui import QFontMetrics, QKeyEvent
-from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QPushButton, QStackedLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QPushButton, QSizePolicy, QStackedLayout, QVBoxLayout, QWidget
 from typing_extensions import override
 
 from app.ui.split_view import Tile
 from app.ui.theme import Weight, display_font
-from app.ui.widgets.label import Label
+from app.ui.widgets.label import ElidedLabel, Label
 
 _NUMBER_PX = 24
 _TYPED = re.compile(r"\s*(\d[\d,.\s']*?)\s*([kK]?)\s*(?:tokens?)?\s*")
@@ -30,7 +30,8 @@ class NumberTile(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._caption = Label("", 12, role="muted")
-        self._detail = Label("", 12, role="muted")
+        self._detail = ElidedLabel("", 12, role="muted")
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)  # columns of one width
         self.column = QVBoxLayout(self)
         self.column.setContentsMargins(0, 0, 0, 0)
         self.column.setSpacing(1)

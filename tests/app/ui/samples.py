@@ -6,6 +6,7 @@ from app.core.session import ActiveRequest, EngineStage, SessionState
 from app.planning.stops import Marker, SliderStops, Stop
 from app.planning.wishes import Wishes
 from app.ui.split_inputs import LeftOver, QuotaFacts, SplitInputs
+from app.ui.tray_view import Glyph
 from engine.contract.errors import NotEnoughRamError, Problem
 from engine.contract.estimate import Costs, Split, bank_bytes, kv_cache_bytes, ledger
 from engine.contract.events import LayerSettled, Loading
@@ -45,6 +46,15 @@ DEMO = ModelShape(
     dense_bytes=110 * MIB,
     source="headers",
 )
+_READY = Glyph("ready", ((Tier.VRAM, 8), (Tier.PINNED, 50), (Tier.LOCKED, 4)))
+GLYPHS = {
+    "stopped": Glyph(),
+    "loading": Glyph("loading", share=0.4),
+    "ready": _READY,
+    "changed": Glyph("ready", _READY.shares, badge="warn"),
+    "left over": Glyph(badge="warn"),
+    "error": Glyph(badge="error"),
+}
 BIG = HardwareFacts(
     label="192 GB desktop with an RTX 5090",
     os="windows",
@@ -271,7 +281,7 @@ def simulated() -> SplitInputs:
         facts=NO_GPU,
         wishes=Wishes(simulated_gpu=limits),
         plan=plan_of(DEMO, 6, 7, context=4096, simulated=limits, ram_budget=int(22.9 * GIB), vram_budget=800 * MIB),
-        stops=stops_of((1024, 2048, 4096, 8192), 1),
+        stops=SliderStops(stops_of((1024, 2048, 4096, 8192)).stops, Marker(1, 7, "quota")),
         quota=QuotaFacts(300 * MIB, Source.SIMULATED, "of the simulated GPU"),
     )
 

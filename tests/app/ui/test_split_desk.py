@@ -212,6 +212,18 @@ def test_memory_that_went_away_since_the_plan_stops_the_start_with_both_numbers(
         assert not kit.page.main_button.isEnabled()
 
 
+def test_a_start_that_is_not_possible_is_told_to_whoever_asked(
+    qtbot: QtBot, theme: Theme, tmp_path: Path, model: Path
+) -> None:
+    with DeskKit(qtbot, theme, tmp_path) as kit:
+        with qtbot.waitSignal(kit.desk.start_refused):
+            kit.desk.start()
+        kit.world.orphans = [an_orphan()]
+        kit.open(model)
+        with qtbot.waitSignal(kit.desk.start_refused, timeout=WAIT_MS):
+            kit.desk.start()
+
+
 def test_pinned_layers_are_chosen_by_slider_and_given_back_by_the_switch(
     qtbot: QtBot, theme: Theme, tmp_path: Path, model: Path
 ) -> None:

@@ -11,19 +11,10 @@ from app.ui.tray import Tray
 from app.ui.tray_view import Glyph, TrayInputs, tray
 from engine.contract.plan import Tier
 from tests.app.ui import samples
+from tests.app.ui.samples import GLYPHS
 
 # The platform without a screen has no tray to speak to and cannot raise windows.
 pytestmark = pytest.mark.qt_log_ignore("systemTrayWindowChanged", "does not support raise", "propagateSizeHints")
-
-READY = Glyph("ready", ((Tier.VRAM, 8), (Tier.PINNED, 50), (Tier.LOCKED, 4)))
-GLYPHS = {
-    "stopped": Glyph(),
-    "loading": Glyph("loading", share=0.4),
-    "ready": READY,
-    "changed": Glyph("ready", READY.shares, badge="warn"),
-    "left over": Glyph(badge="warn"),
-    "error": Glyph(badge="error"),
-}
 
 
 def image(glyph: Glyph, px: int, *, dark: bool = True) -> QImage:
@@ -47,7 +38,7 @@ def near(one: QColor, other: str) -> bool:
 
 
 def test_the_arcs_run_clockwise_from_the_top_by_bytes(qtbot: QtBot) -> None:
-    picture = image(READY, 32)
+    picture = image(GLYPHS["ready"], 32)
     assert near(picture.pixelColor(20, 5), "#5C97FF"), "VRAM begins at the top"
     assert near(picture.pixelColor(16, 27), "#49DDA9"), "most of it is pinned"
     assert near(picture.pixelColor(13, 5), "#F2B52E"), "locked ends at the top"
