@@ -4,10 +4,11 @@ Letters as in shape.py. The engine allocates what these functions say and assert
 """
 
 from collections import Counter
+from functools import lru_cache
 
 from pydantic import Field
 
-from engine.contract.formats import WeightFormat, matrix_bytes
+from engine.contract.formats import ExpertStorage, MatrixStorage, WeightFormat, alike, usual_storage
 from engine.contract.plan import LedgerLine, Pool, Tier
 from engine.contract.record import Record
 from engine.contract.shape import ExpertShape, KvShape, LayerShape, ModelShape
@@ -36,20 +37,28 @@ class ExpertRecord(Record):
     bytes: int
 
 
-def expert_record(experts: ExpertShape, weight_format: WeightFormat) -> ExpertRecord:
-    """Lay out one expert: gate_up [2F, M] (or up [F, M]), down [M, F], then biases in bf16 or the plain format."""
-    rows_up = experts.inner * (2 if experts.has_gate else 1)
-    up = "gate_up" if experts.has_gate else "up"
-    bias_bytes = 4 if weight_format is WeightFormat.FP32 else 2
-    sizes = [
-        (up, rows_up, experts.width, matrix_bytes(weight_format, rows_up, experts.width)),
-        ("down", experts.width, experts.inner, matrix_bytes(weight_format, experts.width, experts.inner)),
-    ]
+@lru_cache(maxsize=1024)
+def expert_record(experts: ExpertShape, stored: WeightFormat | ExpertStorage) -> ExpertRecord:
+    """Lay out one expert: gate_up [2F, M] (or up [F, M]), down [M, F], then biases in bf16 or as they are stored.
+
+    Each matrix is followed by its scales, zero points and column order, if it has such ("gate_up_scale", ...). Gate
+    and up are one part if they are stored the same way, the pieces of gate first.
+    """
+    storage = stored if isinstance(stored, ExpertStorage) else alike(usual_storage(stored))
+    width, inner, bias_bytes = experts.width, experts.inner, storage.bias_bytes
+    if not experts.has_gate:
+        up = "up"
+        sizes = _matrix_parts("up", storage.up, inner, width, 1)
+    elif storage.gate == storage.up:
+        up = "gate_up"
+        sizes = _matrix_parts("gate_up", storage.up, inner, width, 2)
+    else:
+        up = "gate_up"  # biases have one format anyway
+        sizes = _matrix_parts("gate", storage.gate, inner, width, 1) + _matrix_parts("up", storage.up, inner, width, 1)
+    sizes += _matrix_parts("down", storage.down, width, inner, 1)
     if experts.has_bias:
-        sizes += [
-            (f"{up}_bias", 1, rows_up, rows_up * bias_bytes),
-            ("down_bias", 1, experts.width, experts.width * bias_bytes),
-        ]
+        rows_up = inner * (2 if experts.has_gate else 1)
+        sizes += [(f"{up}_bias", 1, rows_up, rows_up * bias_bytes), ("down_bias", 1, width, width * bias_bytes)]
     parts: list[ExpertPart] = []
     offset = 0
     for name, rows, columns, size in sizes:
@@ -58,9 +67,32 @@ def expert_record(experts: ExpertShape, weight_format: WeightFormat) -> ExpertRe
     return ExpertRecord(parts=tuple(parts), bytes=offset)
 
 
-def bank_bytes(experts: ExpertShape, weight_format: WeightFormat) -> int:
+def _matrix_parts(
+    name: str, storage: MatrixStorage, rows: int, columns: int, count: int
+) -> list[tuple[str, int, int, int]]:
+    """Name, rows, columns and bytes of a matrix and what belongs to it; `count` matrices lie one below the other."""
+    return [
+        (f"{name}{suffix}", count * down, across, count * size)
+        for suffix, down, across, size in storage.pieces(rows, columns)
+    ]
+
+
+def bank_bytes(experts: ExpertShape, stored: WeightFormat | ExpertStorage) -> int:
     """Bytes of one layer's bank: E expert records, rounded up to whole pages."""
-    return round_up(experts.n_experts * expert_record(experts, weight_format).bytes, BANK_ALIGN)
+    return round_up(experts.n_experts * expert_record(experts, stored).bytes, BANK_ALIGN)
+
+
+def banks(shape: ModelShape) -> tuple[int, ...]:
+    """Bytes of each bank, in the order of `shape.moe_layers`; they differ where layers are stored differently."""
+    known = shape.storages or (shape.expert_format,)
+    sizes = tuple(bank_bytes(shape.experts, stored) for stored in known)
+    return sizes * len(shape.moe_layers) if len(sizes) == 1 else sizes
+
+
+def slot_bytes(shape: ModelShape) -> int:
+    """Bytes of one expert slot: slots are shared by all layers, so it holds the largest record."""
+    known = shape.storages or (shape.expert_format,)
+    return max(expert_record(shape.experts, stored).bytes for stored in known)
 
 
 def kv_value_bytes(shape: ModelShape) -> int:
@@ -172,9 +204,9 @@ def ledger(shape: ModelShape, split: Split, costs: Costs) -> tuple[LedgerLine, .
     Pools: a pinned bank counts against pinned, ram and commit; a locked one against locked, ram and commit; a pageable
     one against pageable and commit.
     """
-    bank = bank_bytes(shape.experts, shape.expert_format)
-    slot = expert_record(shape.experts, shape.expert_format).bytes
-    counts = {tier: split.tiers.count(tier) for tier in Tier}
+    held = dict.fromkeys(Tier, 0)
+    for tier, size in zip(split.tiers, banks(shape), strict=True):
+        held[tier] += size
     device = [
         ("weights", shape.dense_bytes),
         ("KV cache", kv_cache_bytes(shape, split.context_tokens)),
@@ -182,20 +214,20 @@ def ledger(shape: ModelShape, split: Split, costs: Costs) -> tuple[LedgerLine, .
     ]
     if split.on_gpu:
         device += [
-            ("expert layers", counts[Tier.VRAM] * bank),
-            ("expert slots", split.expert_slots * slot),
+            ("expert layers", held[Tier.VRAM]),
+            ("expert slots", split.expert_slots * slot_bytes(shape)),
             ("driver", costs.context_bytes),
         ]
     host = [("engine process", costs.host_runtime_bytes)]
     lines = [LedgerLine(pool=Pool.VRAM, what=what, bytes=size) for what, size in device if split.on_gpu]
     if not split.on_gpu:
         host = [*device, *host]
-    banks = {tier: counts[tier] * bank for tier in (Tier.PINNED, Tier.LOCKED, Tier.PAGEABLE)}
     lines += [
-        LedgerLine(pool=Pool(tier.value), what=f"{tier.value} layers", bytes=size) for tier, size in banks.items()
+        LedgerLine(pool=Pool(tier.value), what=f"{tier.value} layers", bytes=held[tier])
+        for tier in (Tier.PINNED, Tier.LOCKED, Tier.PAGEABLE)
     ]
-    resident = [*host, *((f"{tier.value} layers", banks[tier]) for tier in (Tier.PINNED, Tier.LOCKED))]
+    resident = [*host, *((f"{tier.value} layers", held[tier]) for tier in (Tier.PINNED, Tier.LOCKED))]
     lines += [LedgerLine(pool=Pool.RAM, what=what, bytes=size) for what, size in resident]
-    committed = [*resident, ("pageable layers", banks[Tier.PAGEABLE])]
+    committed = [*resident, ("pageable layers", held[Tier.PAGEABLE])]
     lines += [LedgerLine(pool=Pool.COMMIT, what=what, bytes=size) for what, size in committed]
     return tuple(line for line in lines if line.bytes)

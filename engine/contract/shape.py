@@ -3,11 +3,12 @@
 Letters: L layers, E experts a layer, A active experts a token, K KV heads, D head size, M model width, F expert width.
 """
 
-from typing import Literal
+from collections import Counter
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from engine.contract.formats import WeightFormat
+from engine.contract.formats import ExpertStorage, WeightFormat, alike, usual_storage
 from engine.contract.record import Record
 
 
@@ -45,6 +46,14 @@ class LayerShape(Record):
     moe: bool = False
 
 
+class Difference(Record):
+    """Where the weight files hold other bytes than config.json lets one expect. The files are right."""
+
+    what: str
+    config_bytes: int = Field(ge=0)
+    file_bytes: int = Field(ge=0)
+
+
 class ModelShape(Record):
     """Everything the byte arithmetic needs to know of a model folder."""
 
@@ -60,6 +69,40 @@ class ModelShape(Record):
     dense_bytes: int = Field(ge=0, description="all weights that every token uses")
     source: Literal["headers", "config"] = Field(description="where the weight bytes come from")
     assumptions: tuple[str, ...] = ()
+    container: Literal["safetensors", "gguf"] = "safetensors"
+    storages: tuple[ExpertStorage, ...] = Field(
+        default=(),
+        description="how experts are stored; none: the usual layout of expert_format; one: all layers alike; else one"
+        " per MoE layer",
+    )
+    differences: tuple[Difference, ...] = ()
+
+    @model_validator(mode="after")
+    def _storages_fit(self) -> Self:
+        if len(self.storages) not in (0, 1, len(self.moe_layers)):
+            raise ValueError(f"{len(self.storages)} storages for {len(self.moe_layers)} MoE layers")
+        return self
+
+    @property
+    def layer_storages(self) -> tuple[ExpertStorage, ...]:
+        """How the experts of each MoE layer are stored, in the order of `moe_layers`."""
+        known = self.storages or (alike(usual_storage(self.expert_format)),)
+        return known * len(self.moe_layers) if len(known) == 1 else known
+
+    @property
+    def stored_as(self) -> str:
+        """The formats of the experts for people, the most common first: "q4_k and q6_k"."""
+        counts = Counter(form for storage in self.layer_storages for form in storage.formats)
+        return " and ".join(form.value for form, _ in counts.most_common()) or self.expert_format.value
+
+    @property
+    def not_runnable(self) -> str | None:
+        """Why the engine cannot run these weight files, in words; None: it can."""
+        if self.storages or not self.expert_format.loadable:
+            return f"the engine cannot run experts stored as {self.stored_as} yet"
+        if self.container == "gguf":
+            return "the engine cannot load GGUF files yet"
+        return None
 
     @property
     def moe_layers(self) -> tuple[int, ...]:
