@@ -4,6 +4,7 @@ import logging
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QObject
@@ -21,6 +22,7 @@ from app.planning.wishes import Wishes
 from app.settings import SettingsFile
 from app.supervision.ledger import RunLedger
 from app.supervision.scan import Scanner
+from app.ui.close_question import ask_closing
 from app.ui.live_bars import LiveBars
 from app.ui.main_window import MainWindow
 from app.ui.notices import of_problem
@@ -119,7 +121,15 @@ class App(QObject):
         )
         self.tray = Tray(self.theme, parent=self)
         self.shell = Shell(
-            self.window, self.split_page, self.desk, self.store, self.engine, self.tray, memory, parent=self
+            self.window,
+            self.split_page,
+            self.desk,
+            self.store,
+            self.engine,
+            self.tray,
+            memory,
+            ask=partial(ask_closing, self.theme),
+            parent=self,
         )
         self._connect()
         wanted = options.model or (Path(loaded.settings.last_model) if loaded.settings.last_model else None)

@@ -2,8 +2,13 @@
 
 from dataclasses import dataclass
 
-from PySide6.QtWidgets import QCheckBox, QMessageBox, QWidget
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QDialog, QHBoxLayout, QVBoxLayout, QWidget
 
+from app.ui.theme import Theme, Weight
+from app.ui.widgets.action_button import ActionButton
+from app.ui.widgets.label import Label
+from app.ui.widgets.switch import Switch
 from app.ui.window_memory import CloseAnswer
 from engine.contract.plan import Pool
 from engine.contract.residency import ResidencyReport
@@ -29,21 +34,46 @@ def held_words(residency: ResidencyReport | None) -> str:
     return f"The engine stays loaded and keeps {gib(sum(x.bytes for x in lines if x.pool is Pool.RAM))} of RAM."
 
 
-def ask_closing(parent: QWidget, residency: ResidencyReport | None) -> Closing:
-    """Ask whether to stay in the tray. Blocks in a dialog."""
-    box = QMessageBox(parent)
-    box.setWindowTitle("Splitpin")
-    box.setText("Keep Splitpin in the tray?")
-    box.setInformativeText(held_words(residency))
-    again = QCheckBox("Don't ask again")
-    box.setCheckBox(again)
-    keep = box.addButton("Keep in tray", QMessageBox.ButtonRole.AcceptRole)
-    leave = box.addButton("Stop engine and exit", QMessageBox.ButtonRole.DestructiveRole)
-    cancel = box.addButton(QMessageBox.StandardButton.Cancel)
-    box.setDefaultButton(keep)
-    box.setEscapeButton(cancel)
-    box.exec()
-    clicked = box.clickedButton()
-    answer: CloseAnswer | None = "keep" if clicked is keep else "exit" if clicked is leave else None
-    box.deleteLater()
-    return Closing(answer, answer is not None and again.isChecked())
+class CloseQuestion(QDialog):
+    """Keep in the tray, or stop the engine and exit. Escape: neither."""
+
+    def __init__(self, theme: Theme, residency: ResidencyReport | None, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setWindowTitle("Splitpin")
+        self.answer: CloseAnswer | None = None
+        self.remember = Switch(theme, "Don't ask again")
+        keep = ActionButton(theme, "Keep in tray", kind="primary")
+        leave = ActionButton(theme, "Stop engine and exit")
+        keep.clicked.connect(lambda: self._choose("keep"))
+        leave.clicked.connect(lambda: self._choose("exit"))
+        keep.setDefault(True)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(26, 18, 26, 18)
+        column.setSpacing(6)
+        column.addWidget(Label("Keep Splitpin in the tray?", 20, Weight.DemiBold, display=True))
+        column.addWidget(Label(held_words(residency), role="muted"))
+        column.addSpacing(10)
+        column.addWidget(self.remember, 0, Qt.AlignmentFlag.AlignLeft)
+        column.addSpacing(10)
+        row = QHBoxLayout()
+        row.addStretch()
+        row.addWidget(leave)
+        row.addWidget(keep)
+        column.addLayout(row)
+
+    def _choose(self, answer: CloseAnswer) -> None:
+        self.answer = answer
+        self.accept()
+
+    @property
+    def closing(self) -> Closing:
+        """What was chosen."""
+        return Closing(self.answer, self.answer is not None and self.remember.isChecked())
+
+
+def ask_closing(theme: Theme, parent: QWidget, residency: ResidencyReport | None) -> Closing:
+    """Ask and wait for the answer."""
+    question = CloseQuestion(theme, residency, parent)
+    question.exec()
+    question.deleteLater()
+    return question.closing

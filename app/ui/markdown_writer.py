@@ -23,7 +23,8 @@ from PySide6.QtGui import (
 )
 
 from app.chat.markdown import link_target
-from app.ui.theme import Tokens, Weight, mono_font, ui_font
+from app.ui.theme import Weight, mono_font, ui_font
+from app.ui.tokens import Tokens
 
 BODY_PX: Final = 14
 LINE_HEIGHT_PERCENT: Final = 150

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QWidget
 from app.core.session import EngineStage, SessionState
 from app.link.engine_process import EngineProcess
 from app.link.store import SessionStore
-from app.ui.close_question import Closing, ask_closing
+from app.ui.close_question import Closing
 from app.ui.main_window import MainWindow
 from app.ui.pages.split_page import SplitPage
 from app.ui.shortcut_list import ShortcutList
@@ -47,7 +47,7 @@ class Shell(QObject):
         tray_icon: Tray,
         memory: WindowMemory,
         *,
-        ask: AskClosing = ask_closing,
+        ask: AskClosing,
         parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)

@@ -3,7 +3,6 @@
 The page shows what the presenter makes of all this; nothing here paints.
 """
 
-import logging
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
@@ -16,24 +15,21 @@ from app.core.session import EngineStage, SessionState
 from app.link.background import Background
 from app.link.orphan_watch import OrphanWatch
 from app.link.store import SessionStore
-from app.orphans.sweep import EndReport
-from app.orphans.verdicts import Orphan, Verdicts
+from app.orphans.verdicts import Orphan
 from app.planning.wishes import Wishes
-from app.supervision.scan import refuse_start
 from app.ui import split_notices as said
-from app.ui.notices import DISMISS, Action, Notice, of_problem
+from app.ui.notices import DISMISS, Notice, of_problem
+from app.ui.orphan_desk import OrphanDesk
 from app.ui.pages.split_page import SplitPage
 from app.ui.split_inputs import SplitInputs
 from app.ui.split_plan import Answer, Question, answer, gain, largest_context, left_over
 from app.ui.split_presenter import present
-from engine.contract.errors import OrphanHoldsMemoryError, Problem, SplitpinError
+from engine.contract.errors import Problem, SplitpinError
 from engine.contract.estimate import KV_PAGE_TOKENS
 from engine.contract.facts import HardwareFacts
 from engine.contract.plan import MemoryPlan, SimulatedGpu, Tier
 from engine.contract.shape import ModelShape
 from engine.contract.units import round_up
-
-log = logging.getLogger(__name__)
 
 
 class SplitDesk(QObject):
@@ -71,7 +67,6 @@ class SplitDesk(QObject):
     ) -> None:
         super().__init__(parent)
         self._page = page
-        self._watch = watch
         self._background = background
         self._read_facts = read_facts
         self._simulated_gpu = simulated_gpu
@@ -84,10 +79,7 @@ class SplitDesk(QObject):
         self._answer = Answer()
         self._shape_problem: Problem | None = None
         self._inputs = SplitInputs(session=store.state)
-        self._orphans: tuple[Orphan, ...] = ()
-        self._refused = False
-        self._asked: Orphan | None = None
-        self._ending: set[int] = set()
+        self._left_over = OrphanDesk(watch, self)
         self._reports: list[Notice] = []
         self._starting = False
         page.stop_wished.connect(self._wish_stop)
@@ -100,9 +92,11 @@ class SplitDesk(QObject):
         page.add_model_wanted.connect(self.add_model_wanted)
         page.notice_acted.connect(self._acted)
         store.changed.connect(self._session_changed)
-        watch.verdicts.connect(self._judged)
-        watch.ended.connect(self._orphan_ended)
-        watch.failed.connect(self._watch_failed)
+        self._left_over.changed.connect(self._show)
+        self._left_over.memory_changed.connect(self.read_machine)
+        self._left_over.may_start.connect(self._start_now)
+        self._left_over.refused_start.connect(self._refuse_start)
+        self._left_over.reported.connect(self.report)
 
     # -- what others ask ------------------------------------------------------------------------------------------
 
@@ -113,7 +107,7 @@ class SplitDesk(QObject):
 
     @property
     def orphans(self) -> tuple[Orphan, ...]:
-        return self._orphans
+        return self._left_over.orphans
 
     @property
     def plan(self) -> MemoryPlan | None:
@@ -227,22 +221,15 @@ class SplitDesk(QObject):
             self.start_refused.emit()
             return
         self._starting = True
-        self._watch.scan_then(self._scanned_for_start)
+        self._left_over.check_before_start()
 
-    def _scanned_for_start(self, verdicts: Verdicts) -> None:
-        try:
-            refuse_start(verdicts)
-        except OrphanHoldsMemoryError:
-            self._starting = False
-            self._refused = True
-            self._show()
-            self.start_refused.emit()
-            return
-        self._start_now()
+    def _refuse_start(self) -> None:
+        self._starting = False
+        self.start_refused.emit()
 
     def _start_now(self) -> None:
         self._starting = True
-        self._refused = False
+        self._left_over.forget_refusal()
         self._background.run(self._read_facts, self._facts_for_start, self._no_facts_for_start)
 
     def _facts_for_start(self, facts: HardwareFacts) -> None:
@@ -252,7 +239,7 @@ class SplitDesk(QObject):
         if self._answer.plan is None:
             self.start_refused.emit()
             return
-        self._reports.clear()
+        self._reports = [kept for kept in self._reports if kept.severity != "ok"]
         self.launch_wanted.emit(self._answer.plan)
 
     def _no_facts_for_start(self, error: SplitpinError) -> None:
@@ -270,47 +257,9 @@ class SplitDesk(QObject):
             self.read_machine()  # the engine's memory is free again
         self._show()
 
-    # -- left-over processes --------------------------------------------------------------------------------------
-
-    def _judged(self, verdicts: Verdicts) -> None:
-        before = self._orphans
-        self._orphans = tuple(sorted(verdicts.orphans, key=lambda orphan: orphan.confidence != "ours"))
-        if not self._orphans:
-            self._refused, self._asked = False, None
-        if [orphan.pids for orphan in before] != [orphan.pids for orphan in self._orphans]:
-            self.read_machine()
-        self._show()
-
     def end_orphan(self) -> None:
-        """End the left-over process that is shown: ours at once, another one after a second click."""
-        if not self._orphans:
-            return
-        orphan = self._orphans[0]
-        if orphan.confidence == "ours":
-            self._end(orphan)
-        else:
-            self._asked = orphan
-            self._show()
-
-    def _end(self, orphan: Orphan) -> None:
-        self._ending.update(orphan.pids)
-        self._asked = None
-        self._watch.end(orphan)
-        self._show()
-
-    def _orphan_ended(self, report: EndReport) -> None:
-        self._ending.clear()
-        self._refused = False
-        title = report.sentence.removesuffix(".")
-        self.report(Notice("ok" if report.success else "warn", title, about="ended"))
-        self.read_machine()
-
-    def _watch_failed(self, problem: Problem) -> None:
-        self._ending.clear()
-        waited = self._starting  # a start that waited for the scan needs the user's word to go on
-        self._starting = False
-        actions = (Action("Start anyway", said.START_ANYWAY),) if waited else ()
-        self.report(of_problem(problem, *actions, severity="warn"))
+        """End the left-over process that is shown."""
+        self._left_over.end_first()
 
     # -- notices --------------------------------------------------------------------------------------------------
 
@@ -326,14 +275,13 @@ class SplitDesk(QObject):
                 if (granted := said.granted_pin_bytes(self._inputs)) is not None:
                     self.quota_learned.emit(granted)
             case said.END:
-                self.end_orphan()
+                self._left_over.end_first()
             case said.END_ASKED:
-                if self._asked is not None:
-                    self._end(self._asked)
+                self._left_over.end_asked()
             case said.KEEP:
-                self._asked = None
+                self._left_over.keep_asked()
             case _ if action == DISMISS:
-                self._refused = False
+                self._left_over.forget_refusal()
                 self._reports = [kept for kept in self._reports if kept != notice]
         self._show()
 
@@ -357,7 +305,7 @@ class SplitDesk(QObject):
             problem=self._shape_problem or found.problem,
             stops=found.stops,
             quota=found.quota,
-            left_over=left_over(self._orphans),
+            left_over=left_over(self.orphans),
         )
         self._page.show_models(self._entries, self._entry)
         self._page.show_view(present(self._inputs))
@@ -367,11 +315,11 @@ class SplitDesk(QObject):
                     self._inputs,
                     self._clock(),
                     largest_context=found.largest_context,
-                    orphans=self._orphans,
+                    orphans=self.orphans,
                     gain=self._gain(),
-                    refused=self._refused,
-                    asked=self._asked,
-                    ending=tuple(self._ending),
+                    refused=self._left_over.refused,
+                    asked=self._left_over.asked,
+                    ending=self._left_over.ending,
                     reports=tuple(self._reports),
                 )
             )
@@ -379,7 +327,7 @@ class SplitDesk(QObject):
         self.changed.emit()
 
     def _gain(self) -> str:
-        ours = [orphan for orphan in self._orphans if orphan.confidence == "ours"]
+        ours = self._left_over.ours
         if not ours or self._shape is None or self._facts is None or self._entry is None:
             return ""
         return gain(Question(self._shape, self._facts, self.wishes, self._entry.folder), ours)

@@ -69,8 +69,8 @@ class SplitInputs:
             return None
         if self.shape.source == "config":
             return "This folder holds no weight files; the plan is made from config.json alone"
-        if not self.shape.expert_format.loadable:
-            return f"The engine cannot run experts stored as {self.shape.expert_format.value} yet; this is a plan only"
+        if self.shape.not_runnable is not None:
+            return f"{self.shape.not_runnable[0].upper()}{self.shape.not_runnable[1:]}; this is a plan only"
         return None
 
     @property

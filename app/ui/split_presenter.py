@@ -16,7 +16,7 @@ from app.ui.split_view import (
     Tile,
 )
 from app.ui.wording import exact_gib, gib_of, layers, tokens
-from engine.contract.estimate import bank_bytes, kv_cache_bytes
+from engine.contract.estimate import banks, kv_cache_bytes
 from engine.contract.plan import MemoryPlan, Pool, Tier
 from engine.contract.units import gib
 
@@ -48,8 +48,9 @@ def _subtitle(inputs: SplitInputs) -> str:
         return "" if inputs.problem is not None or inputs.model_name is None else "Reading the model folder"
     if inputs.facts is None:
         return "Reading this machine"
-    bank, count = bank_bytes(shape.experts, shape.expert_format), len(shape.moe_layers)
-    said = f"{count} expert layers of {exact_gib(bank)} · {gib(count * bank)} in total"
+    sizes = banks(shape)
+    each = exact_gib(min(sizes)) if min(sizes) == max(sizes) else f"{exact_gib(min(sizes))} to {exact_gib(max(sizes))}"
+    said = f"{len(sizes)} expert layers of {each} · {gib(sum(sizes))} in total"
     return said if inputs.on_gpu else f"{NO_GPU} · {said}"
 
 
@@ -260,7 +261,7 @@ def _pinned(inputs: SplitInputs) -> PinnedView:
     plan = inputs.shown
     if plan is None or not inputs.on_gpu:
         return PinnedView()
-    bank = bank_bytes(plan.model.experts, plan.model.expert_format)
+    bank = max(banks(plan.model))
     outside = len(plan.tiers) - plan.layers_in(Tier.VRAM)
     pinned = plan.layers_in(Tier.PINNED)
     most = outside if inputs.quota is None else min(outside, inputs.quota.bytes // bank)

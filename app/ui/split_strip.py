@@ -4,7 +4,7 @@ from app.core.session import EngineStage
 from app.ui.split_inputs import SplitInputs
 from app.ui.split_view import Cell, StripView
 from app.ui.wording import duration, gib_of, rate, rough_duration
-from engine.contract.estimate import bank_bytes
+from engine.contract.estimate import banks
 from engine.contract.events import Loading
 from engine.contract.plan import MemoryPlan, Tier
 
@@ -26,9 +26,9 @@ def strip(inputs: SplitInputs) -> StripView:
 
 
 def _cells(inputs: SplitInputs, plan: MemoryPlan) -> tuple[Cell, ...]:
-    bank = bank_bytes(plan.model.experts, plan.model.expert_format)
+    sizes = banks(plan.model)
     reported = {layer.layer: layer for layer in inputs.session.residency.layers} if inputs.session.residency else {}
-    fills = _fills(inputs, plan, bank)
+    fills = _fills(inputs, plan, sizes)
     cells = []
     for place, (layer, asked) in enumerate(zip(plan.model.moe_layers, plan.tiers, strict=True)):
         tier, cause = asked, None
@@ -41,7 +41,7 @@ def _cells(inputs: SplitInputs, plan: MemoryPlan) -> tuple[Cell, ...]:
                 layer=layer,
                 tier=tier,
                 asked=asked,
-                bytes=bank,
+                bytes=sizes[place],
                 fill=fills[place],
                 forced=layer in inputs.wishes.forced,
                 cause=cause,
@@ -50,7 +50,7 @@ def _cells(inputs: SplitInputs, plan: MemoryPlan) -> tuple[Cell, ...]:
     return tuple(cells)
 
 
-def _fills(inputs: SplitInputs, plan: MemoryPlan, bank: int) -> list[float]:
+def _fills(inputs: SplitInputs, plan: MemoryPlan, sizes: tuple[int, ...]) -> list[float]:
     layers = plan.model.moe_layers
     stage = inputs.session.stage
     if stage is EngineStage.STARTING:
@@ -58,8 +58,9 @@ def _fills(inputs: SplitInputs, plan: MemoryPlan, bank: int) -> list[float]:
     if stage is not EngineStage.LOADING or inputs.loading is None:
         return [1.0] * len(layers)
     done = inputs.loading.layers_done
-    dense = inputs.loading.bytes_total - len(layers) * bank
-    partly = (inputs.loading.bytes_done - max(0, dense) - done * bank) / bank if bank else 0.0
+    dense = inputs.loading.bytes_total - sum(sizes)
+    bank = sizes[done] if done < len(sizes) else 0
+    partly = (inputs.loading.bytes_done - max(0, dense) - sum(sizes[:done])) / bank if bank else 0.0
     partly = min(max(partly, 0.0), 1.0) if inputs.loading.stage == "experts" else 0.0
     return [1.0 if place < done else partly if place == done else 0.0 for place in range(len(layers))]
 

@@ -17,7 +17,8 @@ from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 from typing_extensions import override
 
 from app.ui.split_view import Cell, StripView
-from app.ui.theme import Theme, Tokens, color, ui_font
+from app.ui.theme import Theme, color, ui_font
+from app.ui.tokens import Tokens
 from app.ui.widgets.focus import came_by_keyboard
 from app.ui.widgets.tier_paint import paint_tier, rounded
 from app.ui.wording import TIER_EXPLAINED, TIER_NAMES, exact_gib

@@ -8,7 +8,8 @@ from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 from typing_extensions import override
 
 from app.ui.split_view import Bar, Segment
-from app.ui.theme import Theme, Tokens, Weight, color, ui_font
+from app.ui.theme import Theme, Weight, color, ui_font
+from app.ui.tokens import Tokens
 from app.ui.widgets.tier_paint import paint_hollow, paint_tier, rounded
 from app.ui.wording import exact_gib, gib_of
 from engine.contract.plan import Tier

@@ -10,7 +10,8 @@ from PySide6.QtWidgets import QSlider, QWidget
 from typing_extensions import override
 
 from app.ui.split_view import Marker
-from app.ui.theme import Theme, Tokens, Weight, color, ui_font
+from app.ui.theme import Theme, Weight, color, ui_font
+from app.ui.tokens import Tokens
 from app.ui.widgets.focus import came_by_keyboard
 from app.ui.widgets.tier_paint import rounded
 

@@ -3,7 +3,8 @@
 from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QPainter, QPainterPath, QPen
 
-from app.ui.theme import Tokens, color
+from app.ui.theme import color
+from app.ui.tokens import Tokens
 from engine.contract.plan import Tier
 
 _HATCH_STEP_PX = 5.0

@@ -36,8 +36,11 @@ class World:
     orphans: list[Orphan] = field(default_factory=list)
     ended: list[int] = field(default_factory=list)
     denied: bool = False
+    blind: bool = False
 
     def scan(self) -> Verdicts:
+        if self.blind:
+            raise UsageError("The process table cannot be read.", "Start again.")
         return Verdicts(orphans=tuple(self.orphans))
 
     def end(self, orphan: Orphan, give_up: Callable[[], bool]) -> EndReport:

@@ -6,10 +6,10 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QAccessible
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QWidget
+from PySide6.QtWidgets import QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
-from app.ui.close_question import Closing, held_words
+from app.ui.close_question import CloseQuestion, Closing, held_words
 from app.ui.main_window import MainWindow
 from app.ui.shell import Shell
 from app.ui.theme import Theme
@@ -131,6 +131,17 @@ def test_quit_from_the_tray_ends_the_engine_first(
         assert app.quits == [True]
         assert kit.engine.close(), "already gone"
         app.tray.close()
+
+
+def test_the_closing_question_is_answered_by_button_and_remembered_by_switch(qtbot: QtBot, theme: Theme) -> None:
+    question = CloseQuestion(theme, samples.ready().session.residency)
+    qtbot.addWidget(question)
+    assert question.closing == Closing(None)
+    buttons = {button.text(): button for button in question.findChildren(QPushButton)}
+    question.remember.setChecked(True)
+    buttons["Stop engine and exit"].click()
+    assert question.closing == Closing("exit", remember=True)
+    assert unnamed(question) == []
 
 
 def test_the_question_says_what_the_engine_keeps() -> None:

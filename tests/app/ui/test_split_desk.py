@@ -295,3 +295,13 @@ def test_facts_that_grow_are_followed(qtbot: QtBot, theme: Theme, tmp_path: Path
         kit.world.facts = samples.NO_GPU.model_copy(update={"ram_total": Reading(value=64 * GIB, source=Source.READ)})
         kit.desk.read_machine()
         qtbot.waitUntil(lambda: kit.desk.inputs.facts is kit.world.facts, timeout=WAIT_MS)
+
+
+def test_a_process_table_that_cannot_be_read_is_told_and_refuses_no_start(
+    qtbot: QtBot, theme: Theme, tmp_path: Path, model: Path
+) -> None:
+    with DeskKit(qtbot, theme, tmp_path, World(blind=True)) as kit:
+        kit.open(model)
+        kit.page.main_button.click()
+        kit.wait_for("ready")
+        assert kit.titles == ["The process table cannot be read"]

@@ -8,7 +8,8 @@ from PySide6.QtGui import QColor, QPalette
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from app.ui.theme import CONTRAST, DARK, LIGHT, Theme, Tokens, ui_font
+from app.ui.theme import Theme, ui_font
+from app.ui.tokens import CONTRAST, DARK, LIGHT, Tokens
 from engine.contract.plan import Tier
 
 

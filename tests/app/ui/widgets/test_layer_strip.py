@@ -7,7 +7,8 @@ from PySide6.QtTest import QTest
 from pytestqt.qtbot import QtBot
 
 from app.ui.split_strip import strip
-from app.ui.theme import DARK, Theme
+from app.ui.theme import Theme
+from app.ui.tokens import DARK
 from app.ui.widgets.layer_strip import LayerStrip, describe
 from engine.contract.plan import Tier
 from tests.app.ui import samples
@@ -81,8 +82,8 @@ def test_the_walk_ends_at_the_ends(shown: LayerStrip) -> None:
 def test_a_layer_that_fell_says_what_was_asked_and_why() -> None:
     cell = strip(samples.settled()).cells[55]
     assert describe(cell) == (
-        "Layer 55: locked RAM, computed on the CPU, 1.90 GiB. Asked for Pinned RAM; the driver refused to pin more "
-        "than 89.3 GiB"
+        "Layer 55: locked RAM, computed on the CPU, 1.90 GiB. Asked for Pinned RAM. The driver refused to pin "
+        "more than 89.2 GiB."
     )
 
 

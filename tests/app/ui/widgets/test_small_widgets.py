@@ -13,7 +13,8 @@ from app.core.library import ModelEntry
 from app.ui.notices import Action, Notice
 from app.ui.split_bars import bars
 from app.ui.split_view import Bar, PillView, Segment, Tile
-from app.ui.theme import DARK, Theme
+from app.ui.theme import Theme
+from app.ui.tokens import DARK
 from app.ui.widgets.banner_stack import BannerStack
 from app.ui.widgets.memory_bar import MemoryBar
 from app.ui.widgets.mini_bar import MiniBar

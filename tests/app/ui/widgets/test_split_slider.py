@@ -7,7 +7,8 @@ from PySide6.QtTest import QTest
 from pytestqt.qtbot import QtBot
 
 from app.ui.split_view import Marker
-from app.ui.theme import LIGHT, Theme
+from app.ui.theme import Theme
+from app.ui.tokens import LIGHT
 from app.ui.widgets.split_slider import SplitSlider
 
 PIN = Marker(4, "pin", "Pin quota full at 50 layers")
