@@ -22,7 +22,7 @@ from app.planning.terms import Budget
 from app.planning.wishes import DEFAULT_PREFILL_CHUNK, Wishes
 from engine.contract.checkpoint import read_shape, resolve_model_folder
 from engine.contract.errors import SplitpinError, UsageError
-from engine.contract.estimate import bank_bytes, kv_bytes_per_token, kv_cache_bytes
+from engine.contract.estimate import banks, kv_bytes_per_token, kv_cache_bytes
 from engine.contract.facts import HardwareFacts
 from engine.contract.plan import MemoryPlan, Pool, Tier
 from engine.contract.shape import ModelShape
@@ -122,7 +122,7 @@ def _asked_tokens(plan: MemoryPlan | None, wishes: Wishes, shape: ModelShape) ->
 
 
 def _model_part(shape: ModelShape, tokens: int | None) -> dict[str, Any]:
-    bank = bank_bytes(shape.experts, shape.expert_format)
+    sizes = banks(shape)
     return {
         "name": shape.name,
         "family": shape.family,
@@ -133,14 +133,18 @@ def _model_part(shape: ModelShape, tokens: int | None) -> dict[str, Any]:
         "kv_layers": [layer.index for layer in shape.layers if layer.kv is not None],
         "experts": shape.experts.n_experts,
         "experts_per_token": shape.experts.top_k,
+        "container": shape.container,
+        "stored_as": shape.stored_as,
         "expert_format": shape.expert_format.value,
-        "runnable": shape.expert_format.loadable,
+        "expert_formats": [[form.value for form in storage.formats] for storage in shape.layer_storages],
+        "runnable": shape.not_runnable is None,
         "max_context_tokens": shape.max_context_tokens,
-        "bank_bytes": [bank] * len(shape.moe_layers),
-        "bank_total_bytes": bank * len(shape.moe_layers),
+        "bank_bytes": list(sizes),
+        "bank_total_bytes": sum(sizes),
         "kv_bytes_per_token": kv_bytes_per_token(shape),
         "kv_bytes": None if tokens is None else kv_cache_bytes(shape, tokens),
         "dense_bytes": shape.dense_bytes,
+        "differences": [difference.model_dump(mode="json") for difference in shape.differences],
     }
 
 
@@ -214,12 +218,16 @@ def _stops_part(found: SliderStops) -> dict[str, Any]:
 def as_text(found: dict[str, Any]) -> str:
     """The document as a short table for people."""
     model, machine = found["model"], found["machine"]
-    sizes = f"{gib(_first(model['bank_bytes']))} each, {gib(model['bank_total_bytes'])} in all"
+    sizes = f"{_each(model['bank_bytes'])}, {gib(model['bank_total_bytes'])} in all"
     lines = [
-        f"{model['name']} ({model['family']}, experts in {model['expert_format']}, from {model['source']})",
+        f"{model['name']} ({model['family']}, experts in {model['stored_as']}, from {model['source']})",
         f"  {len(model['moe_layers'])} of {model['layers']} layers have experts: {sizes}",
         f"  other weights {gib(model['dense_bytes'])}, KV cache {model['kv_bytes_per_token']:,} B a token",
         *(f"  assumed: {note}" for note in model["assumptions"]),
+        *(
+            f"  {item['what']}: {item['file_bytes']:,} B in the files, {item['config_bytes']:,} B by config.json"
+            for item in model["differences"]
+        ),
         f"On {machine['label']} ({machine['device']})",
     ]
     if "plan" in found:
@@ -244,8 +252,9 @@ def _show_stop(stop: dict[str, Any]) -> str:
     return f"  {stop['context_tokens']:>9,} tokens: {tiers}{slots}"
 
 
-def _first(sizes: list[int]) -> int:
-    return sizes[0] if sizes else 0
+def _each(sizes: list[int]) -> str:
+    least, most = min(sizes, default=0), max(sizes, default=0)
+    return f"{gib(least)} each" if least == most else f"{gib(least)} to {gib(most)} each"
 
 
 def _natural(text: str) -> int:

@@ -20,14 +20,14 @@ from engine.banks.measure import residency_report
 from engine.banks.simulated_device import SimulatedDevice, SimulatedLocker
 from engine.checkpoint.loader import Meter, TensorReader
 from engine.contract.checkpoint import read_headers, resolve_model_folder
-from engine.contract.errors import PlanMismatchError
+from engine.contract.errors import PlanMismatchError, UnsupportedModelError
 from engine.contract.events import Event, LayerSettled, Loading, Stage
 from engine.contract.plan import MemoryPlan, Pool, Tier
 from engine.experts.layer import ExpertLayer, InPlace
 from engine.experts.transfer import SlotPool
 from engine.model.dense import DENSE_DTYPES, WEIGHTS, load_dense, read_config
 from engine.model.expert_map import ExpertMap
-from engine.model.kv_cache import KvCache, check_windows
+from engine.model.kv_cache import KvCache, check_layers
 from engine.model.loaded import LoadedModel
 from engine.model.self_test import self_test
 from engine.model.text_settings import read_text_settings
@@ -105,12 +105,19 @@ def load_model(
     Host memory peaks at the dense weights (without a GPU they stay), all banks outside VRAM, and one bank more.
 
     Raises:
+        UnsupportedModelError: weights stored in a way that can only be planned for.
         ModelFileError: a weight file is missing or damaged; found before anything is allocated.
         PlanMismatchError: other bytes than planned.
         NotEnoughMemoryError, AllocationRefusedError: a pool is too small; nothing stays allocated.
         SelfTestError: a tier computes wrong results.
         LoadCancelledError: `cancelled` said so; nothing stays allocated.
     """
+    if (reason := plan.model.not_runnable) is not None:
+        raise UnsupportedModelError(
+            f"{plan.model.name} cannot be started: {reason}.",
+            "Choose a copy of this model whose experts are stored in bf16 or fp32 in safetensors files.",
+            stored_as=plan.model.stored_as,
+        )
     undo = ExitStack()
     try:
         return _Load(plan, drivers or drivers_for(plan), report, cancelled, undo).run()
@@ -156,7 +163,7 @@ class _Load:
         folder = resolve_model_folder(Path(plan.model_dir))
         table = read_headers(folder)
         config = read_config(folder)
-        check_windows(config, plan.model)
+        check_layers(config, plan.model)
         text = read_text_settings(folder, config)
         with TensorReader(self._meter) as reader:
             self._undo.callback(self._device.close)
