@@ -1,7 +1,8 @@
 """The composition root: builds each long-lived object once and hands it on. Nothing looks anything up."""
 
-import logging
+import os
 import signal
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,14 +36,14 @@ from app.ui.theme import Theme
 from app.ui.tray import Tray
 from app.ui.widgets.rail import RailEntry
 from app.ui.window_memory import WindowMemory
-from engine.contract.errors import ModelFolderError
+from engine.contract.errors import ModelFolderError, UsageError
 from engine.contract.facts import HardwareFacts, Reading, Source
 from engine.contract.plan import MemoryPlan, SimulatedGpu
 from engine.system.protocols import LiveMemory
 from engine.system.recorded import RecordedMachine, RecordedMemory
 from engine.system.select import live_memory, machine_probe
 
-log = logging.getLogger(__name__)
+_DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM")
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +233,7 @@ def open_window(options: LaunchOptions) -> int:
     Raises:
         SplitpinError: the options name something that is not there.
     """
+    _check(options)
     qt = QApplication([APP_NAME])
     qt.setApplicationName(APP_NAME)
     qt.setDesktopFileName(APP_NAME.lower())
@@ -241,3 +243,21 @@ def open_window(options: LaunchOptions) -> int:
         signal.signal(number, lambda *_: qt.quit())  # heard at the next reading of the bars, within a second
     app.begin()
     return qt.exec()
+
+
+def _check(options: LaunchOptions) -> None:
+    """What can be refused before there is a window. Qt itself would abort the process where there is no display.
+
+    Raises:
+        ModelFolderError, RecordedFileError: a path names nothing of the kind.
+        UsageError: there is no display.
+    """
+    if options.model is not None:
+        Library().add(options.model)
+    if options.machine is not None:
+        RecordedMachine(options.machine).read()
+    if sys.platform == "linux" and not any(os.environ.get(name) for name in _DISPLAYS):
+        raise UsageError(
+            "There is no display to open a window on.",
+            "Start Splitpin in a desktop session, or use it without a window: python -m app --help.",
+        )

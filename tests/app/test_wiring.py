@@ -12,8 +12,8 @@ from pytestqt.qtbot import QtBot
 from app.paths import Profile
 from app.planning.wishes import Wishes
 from app.settings import SettingsFile
-from app.wiring import App, LaunchOptions
-from engine.contract.errors import ModelFolderError
+from app.wiring import App, LaunchOptions, open_window
+from engine.contract.errors import ModelFolderError, UsageError
 from engine.contract.plan import SimulatedGpu
 from engine.contract.units import MIB
 from engine.system.recorded import RecordedFileError
@@ -161,6 +161,18 @@ def test_what_the_command_line_names_must_be_there(qapp: QApplication, options: 
         App(qapp, LaunchOptions(options.profile, model=tmp_path / "absent"))
     with pytest.raises(RecordedFileError):
         App(qapp, LaunchOptions(options.profile, machine=tmp_path / "absent.json"))
+
+
+def test_a_refusal_needs_no_display_and_a_missing_display_is_a_sentence(
+    options: LaunchOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ModelFolderError):
+        open_window(LaunchOptions(options.profile, model=tmp_path / "absent"))
+    monkeypatch.setattr("sys.platform", "linux")
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(UsageError, match="no display"):
+        open_window(options)
 
 
 def test_the_window_needs_neither_torch_nor_numpy() -> None:
