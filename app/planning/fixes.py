@@ -1,44 +1,68 @@
-"""The smallest single change that makes an impossible plan possible; each is tried before it is said."""
+"""The smallest single changes that make an impossible plan possible; each is tried before it is said."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from app.planning.counts import Room, Shortage
+from app.planning.counts import counts, default_tokens
+from app.planning.held import Held, facts_without
+from app.planning.room import Room
+from app.planning.shortage import Shortage
 from app.planning.terms import layers
-from engine.contract.errors import Number, UsageError
-from engine.contract.estimate import KV_PAGE_TOKENS, bank_bytes
+from app.planning.wishes import Wishes
+from engine.contract.errors import FixOption, UsageError
+from engine.contract.estimate import KV_PAGE_TOKENS, banks
 from engine.contract.facts import HardwareFacts, Reading, Source
 from engine.contract.formats import WeightFormat
 from engine.contract.plan import Pool
+from engine.contract.shape import ModelShape
 from engine.contract.units import gib
 
-Fix = tuple[str, dict[str, Number]]
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """What did not fit, and on which machine."""
+
+    room: Room
+    short: Shortage
+    held: Sequence[Held] = ()
+
+    def works(self, tokens: int | None = None, **wishes: Any) -> bool:
+        """Whether a plan exists under changed wishes."""
+        room = self.room
+        return possible(room.shape, room.facts, room.wishes.model_copy(update=wishes), tokens)
+
+    def works_on(self, facts: HardwareFacts) -> bool:
+        """Whether a plan exists on a changed machine."""
+        return possible(self.room.shape, facts, self.room.wishes)
 
 
-def smallest_fix(room: Room, short: Shortage) -> Fix:
-    """A sentence with the change, and the same as numbers. Tried in order of how little it takes away."""
-    attempts: dict[Pool, tuple[Callable[[Room, Shortage], Fix | None], ...]] = {
-        Pool.VRAM: (_fewer_vram_layers, _shorter_context, _no_pins, _smaller_format),
-        Pool.PINNED: (_fewer_pins,),
-        Pool.RAM: (_shorter_context, _free_ram, _smaller_format, _pageable),
-        Pool.COMMIT: (_shorter_context, _more_commit),
-    }
-    for attempt in attempts[short.pool]:
-        fix = attempt(room, short)
-        if fix is not None:
-            return fix
-    return _hardware(short), {}
+Attempt = Callable[[Refused], FixOption | None]
 
 
-def _works(room: Room, tokens: int | None = None, **wishes: Any) -> bool:
-    """Whether a plan exists under changed wishes."""
-    return _possible(Room(room.shape, room.facts, room.wishes.model_copy(update=wishes)), tokens)
+def single_fixes(room: Room, short: Shortage, held: Sequence[Held] = ()) -> tuple[FixOption, ...]:
+    """Every kind of change that is enough on its own, in the order of how little it takes away."""
+    refused = Refused(room, short, held)
+    return tuple(fix for attempt in _ATTEMPTS[short.pool] if (fix := attempt(refused)) is not None)
 
 
-def _possible(room: Room, tokens: int | None = None) -> bool:
-    asked = room.wishes.context_tokens if tokens is None else tokens
+def last_resort(pool: Pool) -> str:
+    """What to say where no single change is enough."""
+    match pool:
+        case Pool.VRAM:
+            return "Choose a smaller model, or a GPU with more memory."
+        case Pool.PINNED:
+            return "Clear the layers that are forced to be pinned."
+        case _:
+            return "Choose a smaller model."
+
+
+def possible(shape: ModelShape, facts: HardwareFacts, wishes: Wishes, tokens: int | None = None) -> bool:
+    """Whether a plan exists; `tokens` replaces the wish for a context."""
     try:
-        room.counts(room.default_tokens() if asked is None else room.rounded(asked))
+        room = Room(shape, facts, wishes)
+        asked = wishes.context_tokens if tokens is None else tokens
+        counts(room, default_tokens(room) if asked is None else room.rounded(asked))
     except (Shortage, UsageError):
         return False
     return True
@@ -55,94 +79,192 @@ def _largest(works: Callable[[int], bool], below: int) -> int | None:
     return low
 
 
-def _fewer_vram_layers(room: Room, short: Shortage) -> Fix | None:
-    wish = room.wishes.vram_layers
+def _fewer_vram_layers(refused: Refused) -> FixOption | None:
+    wish = refused.room.wishes.vram_layers
     if wish is None:
         return None
-    most = _largest(lambda layers: _works(room, vram_layers=layers), wish)
-    return None if most is None else (f"Keep {layers(most)} in VRAM.", {"vram_layers": most})
+    most = _largest(lambda number: refused.works(vram_layers=number), wish)
+    if most is None:
+        return None
+    return FixOption(change="vram_layers", sentence=f"Keep {layers(most)} in VRAM.", numbers={"vram_layers": most})
 
 
-def _shorter_context(room: Room, short: Shortage) -> Fix | None:
+def _more_vram_layers(refused: Refused) -> FixOption | None:
+    """Layers that the user keeps out of VRAM have to be in RAM."""
+    room = refused.room
+    wish = room.wishes.vram_layers
+    if wish is None or not room.on_gpu:
+        return None
+    least = next((n for n in range(wish + 1, room.most_vram + 1) if refused.works(vram_layers=n)), None)
+    if least is None:
+        return None
+    return FixOption(change="vram_layers", sentence=f"Keep {layers(least)} in VRAM.", numbers={"vram_layers": least})
+
+
+def _shorter_context(refused: Refused) -> FixOption | None:
+    room = refused.room
     asked = room.wishes.context_tokens
     if asked is None:
         return None
     pages = -(-room.rounded(asked) // KV_PAGE_TOKENS)
-    most = _largest(lambda page: _possible(room, (page + 1) * KV_PAGE_TOKENS), pages - 1)
+    most = _largest(lambda page: refused.works((page + 1) * KV_PAGE_TOKENS), pages - 1)
     if most is None:
         return None
     tokens = (most + 1) * KV_PAGE_TOKENS
-    return f"Choose a context of at most {tokens:,} tokens.", {"context_tokens": tokens}
-
-
-def _no_pins(room: Room, short: Shortage) -> Fix | None:
-    if room.wishes.pinned_layers == 0 or not _works(room, pinned_layers=0):
-        return None
-    return "Pin 0 layers: they are computed on the CPU then and need no slots on the GPU.", {"pinned_layers": 0}
-
-
-def _fewer_pins(room: Room, short: Shortage) -> Fix | None:
-    most = room.quota_layers
-    if most is None or room.wishes.pinned_layers is None or not _works(room, pinned_layers=most):
-        return None
-    return f"Pin {layers(most)}.", {"pinned_layers": most}
-
-
-def _free_ram(room: Room, short: Shortage) -> Fix | None:
-    """Only where closing programs can be enough: the machine has the RAM, somebody else uses it."""
-    total, available = room.facts.ram_total, room.facts.ram_available
-    if total.value is None or available.value is None:
-        return None
-    needed = available.value + short.needed_bytes - short.available_bytes
-    if needed > total.value:
-        return None
-    freed = room.facts.model_copy(update={"ram_available": _reading(needed)})
-    if not _possible(Room(room.shape, freed, room.wishes)):
-        return None
-    return f"Close other programs until {gib(needed)} of RAM are free.", {"ram_available_bytes": needed}
-
-
-def _smaller_format(room: Room, short: Shortage) -> Fix | None:
-    """The same model with its experts in 4 bits."""
-    shape = room.shape
-    now = len(shape.moe_layers) * bank_bytes(shape.experts, shape.expert_format)
-    small = len(shape.moe_layers) * bank_bytes(shape.experts, WeightFormat.NVFP4)
-    smaller = shape.model_copy(update={"expert_format": WeightFormat.NVFP4})
-    if small >= now or not _possible(Room(smaller, room.facts, room.wishes)):
-        return None
-    sentence = f"Choose this model in a smaller format: in NVFP4 its experts take {gib(small)} instead of {gib(now)}."
-    return sentence, {"experts_bytes": now, "nvfp4_experts_bytes": small}
-
-
-def _pageable(room: Room, short: Shortage) -> Fix | None:
-    if room.wishes.allow_pageable or not _works(room, allow_pageable=True):
-        return None
-    return "Allow pageable layers; each token may then have to wait for the disk.", {"allow_pageable": "yes"}
-
-
-def _more_commit(room: Room, short: Shortage) -> Fix | None:
-    missing = short.needed_bytes - short.available_bytes
-    limit = room.facts.commit_limit.value
-    if limit is None:
-        return None
-    grown = limit + missing + missing // 8  # the reserve grows with the limit, by at most a 16th
-    facts: HardwareFacts = room.facts.model_copy(update={"commit_limit": _reading(grown)})
-    if not _possible(Room(room.shape, facts, room.wishes)):
-        return None
-    return (
-        f"Let Windows manage the page file, or make it {gib(grown - limit)} larger.",
-        {"page_file_growth_bytes": grown - limit},
+    return FixOption(
+        change="context_tokens",
+        sentence=f"Choose a context of at most {tokens:,} tokens.",
+        numbers={"context_tokens": tokens},
     )
 
 
-def _hardware(short: Shortage) -> str:
-    match short.pool:
-        case Pool.VRAM:
-            return "Choose a smaller model, or a GPU with more memory."
-        case Pool.PINNED:
-            return "Clear the layers that are forced to be pinned."
-        case _:
-            return "Choose a smaller model."
+def _no_pins(refused: Refused) -> FixOption | None:
+    if refused.room.wishes.pinned_layers == 0 or not refused.works(pinned_layers=0):
+        return None
+    return FixOption(
+        change="pinned_layers",
+        sentence="Pin 0 layers: they are computed on the CPU then and need no slots on the GPU.",
+        numbers={"pinned_layers": 0},
+    )
+
+
+def _fewer_pins(refused: Refused) -> FixOption | None:
+    most, wish = refused.room.quota_layers, refused.room.wishes.pinned_layers
+    if most is None or wish is None or most >= wish or not refused.works(pinned_layers=most):
+        return None
+    return FixOption(change="pinned_layers", sentence=f"Pin {layers(most)}.", numbers={"pinned_layers": most})
+
+
+def _less_reserve(refused: Refused) -> FixOption | None:
+    """A reserve that the user set may be what is in the way."""
+    room, pool = refused.room, refused.short.pool
+    field = "vram_reserve_bytes" if pool is Pool.VRAM else "ram_reserve_bytes"
+    reserve: int | None = getattr(room.wishes, field)
+    left = (reserve or 0) - refused.short.missing_bytes
+    if reserve is None or left < 0 or not refused.works(**{field: left}):
+        return None
+    name = "VRAM" if pool is Pool.VRAM else "RAM"
+    return FixOption(
+        change=field,
+        sentence=f"Reserve {gib(left)} of {name} for other programs instead of {gib(reserve)}.",
+        numbers={field: left},
+    )
+
+
+def _end_process(refused: Refused) -> FixOption | None:
+    """The left-over process that is enough on its own, the smallest of several; all of them if none is."""
+    held = sorted(refused.held, key=lambda one: one.ram_bytes + one.vram_bytes)
+    for one in held:
+        if refused.works_on(facts_without(refused.room.facts, [one])):
+            return FixOption(change="end_process", sentence=f"End {one.words}.", numbers={"end_pid": one.pid})
+    if len(held) < 2 or not refused.works_on(facts_without(refused.room.facts, held)):
+        return None
+    return FixOption(
+        change="end_process",
+        sentence=f"End the {len(held)} left-over processes.",
+        numbers={f"end_pid_{number}": one.pid for number, one in enumerate(held, start=1)},
+    )
+
+
+def _free_ram(refused: Refused) -> FixOption | None:
+    """Only where closing programs can be enough: the machine has the RAM, somebody else uses it."""
+    facts = refused.room.facts
+    if facts.ram_total.value is None or facts.ram_available.value is None:
+        return None
+    needed = facts.ram_available.value + refused.short.missing_bytes
+    freed = facts.model_copy(update={"ram_available": _reading(needed)})
+    if needed > facts.ram_total.value or not refused.works_on(freed):
+        return None
+    return FixOption(
+        change="free_ram",
+        sentence=f"Close other programs until {gib(needed)} of RAM are free.",
+        numbers={"ram_available_bytes": needed},
+    )
+
+
+def _free_vram(refused: Refused) -> FixOption | None:
+    """The same for a GPU that other programs use."""
+    gpu = refused.room.facts.cuda_gpu
+    if refused.room.budgets.device != "cuda" or gpu is None or gpu.vram_used.value is None:
+        return None
+    left = gpu.vram_used.value - refused.short.missing_bytes
+    if left < 0:
+        return None
+    freed = gpu.model_copy(update={"vram_used": _reading(left)})
+    gpus = tuple(freed if one is gpu else one for one in refused.room.facts.gpus)
+    if not refused.works_on(refused.room.facts.model_copy(update={"gpus": gpus})):
+        return None
+    return FixOption(
+        change="free_vram",
+        sentence=f"Close programs that use {gib(refused.short.missing_bytes)} of the GPU's memory.",
+        numbers={"vram_used_bytes": left},
+    )
+
+
+def _smaller_format(refused: Refused) -> FixOption | None:
+    """The same model with its experts in fewer bits: the largest format the engine can run, else 4 bits."""
+    shape = refused.room.shape
+    now = sum(banks(shape))
+    for weight_format, smaller in _smaller_formats(shape):
+        small = sum(banks(smaller))
+        if small >= now or not possible(smaller, refused.room.facts, refused.room.wishes):
+            continue
+        name = weight_format.value.upper()
+        later = "" if weight_format.loadable else f" This version of Splitpin plans {name} but cannot run it yet."
+        return FixOption(
+            change="expert_format",
+            sentence="Choose this model in a smaller format: "
+            f"in {name} its experts take {gib(small)} instead of {gib(now)}.{later}",
+            numbers={
+                "experts_bytes": now,
+                f"{weight_format.value}_experts_bytes": small,
+                "expert_format": weight_format.value,
+            },
+        )
+    return None
+
+
+def _smaller_formats(shape: ModelShape) -> Iterator[tuple[WeightFormat, ModelShape]]:
+    candidates = (WeightFormat.BF16, WeightFormat.NVFP4)
+    for weight_format in sorted(candidates, key=lambda one: not one.loadable):
+        if weight_format is not shape.expert_format:
+            yield weight_format, shape.model_copy(update={"expert_format": weight_format, "storages": ()})
+
+
+def _pageable(refused: Refused) -> FixOption | None:
+    if refused.room.wishes.allow_pageable or not refused.works(allow_pageable=True):
+        return None
+    return FixOption(
+        change="allow_pageable",
+        sentence="Allow pageable layers; each token may then have to wait for the disk.",
+        numbers={"allow_pageable": "yes"},
+    )
+
+
+def _more_commit(refused: Refused) -> FixOption | None:
+    missing, limit = refused.short.missing_bytes, refused.room.facts.commit_limit.value
+    if limit is None:
+        return None
+    grown = limit + missing + missing // 8  # the reserve grows with the limit, by at most a 16th
+    if not refused.works_on(refused.room.facts.model_copy(update={"commit_limit": _reading(grown)})):
+        return None
+    return FixOption(
+        change="page_file",
+        sentence=f"Let Windows manage the page file, or make it {gib(grown - limit)} larger.",
+        numbers={"page_file_growth_bytes": grown - limit},
+    )
+
+
+_ATTEMPTS: dict[Pool, tuple[Attempt, ...]] = {
+    Pool.VRAM: (
+        _fewer_vram_layers, _shorter_context, _less_reserve, _end_process, _free_vram, _no_pins, _smaller_format,
+    ),
+    Pool.PINNED: (_fewer_pins, _end_process),
+    Pool.RAM: (
+        _shorter_context, _more_vram_layers, _less_reserve, _end_process, _free_ram, _smaller_format, _pageable,
+    ),
+    Pool.COMMIT: (_shorter_context, _more_vram_layers, _end_process, _more_commit, _smaller_format),
+}  # fmt: skip
 
 
 def _reading(value: int) -> Reading:

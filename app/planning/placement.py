@@ -19,15 +19,15 @@ def place(layers: Sequence[int], counts: Mapping[Tier, int], forced: Mapping[int
     if min(left.values()) < 0 or sum(counts.values()) != len(layers):
         raise ValueError(f"{dict(counts)} cannot be given to {len(layers)} layers with {len(forced)} forced ones")
     tiers = dict(forced)
-    for layer in _from_the_ends([layer for layer in layers if layer not in forced]):
+    for layer in from_the_ends([layer for layer in layers if layer not in forced]):
         tier = next(tier for tier in (Tier.VRAM, Tier.PAGEABLE, Tier.LOCKED, Tier.PINNED) if left[tier])
         tiers[layer] = tier
         left[tier] -= 1
     return tuple(tiers[layer] for layer in layers)
 
 
-def _from_the_ends(layers: Sequence[int]) -> list[int]:
-    """First, last, second, last but one, and so on."""
+def from_the_ends(layers: Sequence[int]) -> list[int]:
+    """The order in which layers are given their tiers: first, last, second, last but one, and so on."""
     rest = deque(layers)
     ordered: list[int] = []
     while rest:

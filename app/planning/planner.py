@@ -1,8 +1,13 @@
 """From model, machine and wishes to the one plan of a launch, or to an error with a fix that works."""
 
-from app.planning.counts import Counts, Room, Shortage
-from app.planning.fixes import smallest_fix
+from collections.abc import Sequence
+
+from app.planning.counts import Counts, counts, default_tokens
+from app.planning.fixes import last_resort, single_fixes
+from app.planning.held import Held
 from app.planning.placement import place
+from app.planning.room import Room
+from app.planning.shortage import Shortage
 from app.planning.wishes import Wishes
 from engine.contract.errors import (
     NotEnoughCommitError,
@@ -24,39 +29,51 @@ _ERRORS: dict[Pool, type[NotEnoughMemoryError]] = {
 }
 
 
-def make_plan(shape: ModelShape, facts: HardwareFacts, wishes: Wishes, *, model_dir: str) -> MemoryPlan:
+def make_plan(
+    shape: ModelShape, facts: HardwareFacts, wishes: Wishes, *, model_dir: str, held: Sequence[Held] = ()
+) -> MemoryPlan:
     """Decide where every byte of a launch goes.
 
     KV cache and dense weights first, then whole layers into VRAM, then expert slots, then pins up to the quota; the
     rest is locked. What the user fixed is kept; a wish that does not fit is refused, never bent. Without a GPU all
     layers are locked. A context is rounded up to whole pages and ends at the model's maximum; a number of pinned
-    layers above the layers outside VRAM means all of them.
+    layers above the layers outside VRAM means all of them. RAM and commit must also hold the peak of the load.
+
+    `held`: left-over processes that could be ended; ending one is offered where that is enough.
 
     Raises:
-        NotEnoughMemoryError: a pool is too small; `fix` is the smallest single change that was found to work.
+        NotEnoughMemoryError: a pool is too small; `fixes` are single changes that work, `fix` the smallest of them.
         UsageError: wishes that contradict each other or the model.
     """
     room = Room(shape, facts, wishes)
     try:
         asked = wishes.context_tokens
-        tokens = room.default_tokens() if asked is None else room.rounded(asked)
-        return _plan(room, room.counts(tokens), model_dir)
+        tokens = default_tokens(room) if asked is None else room.rounded(asked)
+        return _plan(room, counts(room, tokens), model_dir)
     except Shortage as short:
-        fix, numbers = smallest_fix(room, short)
-        error = _ERRORS[short.pool](
-            needed_bytes=short.needed_bytes, available_bytes=short.available_bytes, fix=fix, what=short.what
-        )
-        error.numbers.update(numbers)
-        raise error from short
+        raise _refusal(room, short, held) from short
 
 
-def _plan(room: Room, counts: Counts, model_dir: str) -> MemoryPlan:
+def _refusal(room: Room, short: Shortage, held: Sequence[Held]) -> NotEnoughMemoryError:
+    fixes = single_fixes(room, short, held)
+    error = _ERRORS[short.pool](
+        needed_bytes=short.needed_bytes,
+        available_bytes=short.available_bytes,
+        fix=fixes[0].sentence if fixes else last_resort(short.pool),
+        what=short.what,
+    )
+    error.fixes = fixes
+    error.numbers.update(fixes[0].numbers if fixes else {})
+    return error
+
+
+def _plan(room: Room, found: Counts, model_dir: str) -> MemoryPlan:
     shape, facts, wishes, device = room.shape, room.facts, room.wishes, room.budgets.device
-    tiers = place(shape.moe_layers, counts.by_tier(), wishes.forced)
+    tiers = place(shape.moe_layers, found.by_tier(), wishes.forced)
     split = Split(
-        context_tokens=counts.context_tokens,
+        context_tokens=found.context_tokens,
         prefill_chunk=wishes.prefill_chunk,
-        expert_slots=counts.expert_slots,
+        expert_slots=found.expert_slots,
         tiers=tiers,
         on_gpu=room.on_gpu,
     )
@@ -66,10 +83,11 @@ def _plan(room: Room, counts: Counts, model_dir: str) -> MemoryPlan:
         device=device,
         gpu_uuid=facts.cuda_gpu.uuid if device == "cuda" and facts.cuda_gpu is not None else None,
         simulated=wishes.simulated_gpu,
-        context_tokens=counts.context_tokens,
+        context_tokens=found.context_tokens,
         prefill_chunk=wishes.prefill_chunk,
-        expert_slots=counts.expert_slots,
+        expert_slots=found.expert_slots,
         tiers=tiers,
         ledger=ledger(shape, split, room.budgets.costs),
         budgets=room.budgets.by_pool(),
+        load_peak=dict(found.load_peak),
     )

@@ -4,7 +4,9 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from app.planning.counts import Counts, Room, Shortage
+from app.planning.counts import Counts, counts
+from app.planning.room import Room
+from app.planning.shortage import Shortage
 from app.planning.wishes import Wishes
 from engine.contract.estimate import KV_PAGE_TOKENS
 from engine.contract.facts import HardwareFacts
@@ -63,21 +65,21 @@ def slider_stops(shape: ModelShape, facts: HardwareFacts, wishes: Wishes) -> Sli
     short: Shortage | None = None
     for tokens in _gpu_contexts(room) if room.on_gpu else _cpu_contexts(room):
         try:
-            stops.append(_stop(room.counts(tokens)))
+            stops.append(_stop(counts(room, tokens)))
         except Shortage as shortage:
             short = shortage
             break
     return SliderStops(tuple(stops), _pin_marker(room, stops), _ram_marker(room, stops, short))
 
 
-def _stop(counts: Counts) -> Stop:
+def _stop(found: Counts) -> Stop:
     return Stop(
-        context_tokens=counts.context_tokens,
-        vram_layers=counts.vram_layers,
-        pinned_layers=counts.pinned_layers,
-        locked_layers=counts.locked_layers,
-        pageable_layers=counts.pageable_layers,
-        expert_slots=counts.expert_slots,
+        context_tokens=found.context_tokens,
+        vram_layers=found.vram_layers,
+        pinned_layers=found.pinned_layers,
+        locked_layers=found.locked_layers,
+        pageable_layers=found.pageable_layers,
+        expert_slots=found.expert_slots,
     )
 
 

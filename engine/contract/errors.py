@@ -13,6 +13,14 @@ from engine.contract.units import gib
 Number = int | float | str | None
 
 
+class FixOption(Record):
+    """One single change that was tried and works. `change` names it; `numbers` are what the sentence says."""
+
+    change: str = Field(description="context_tokens, vram_layers, pinned_layers, end_process, expert_format ...")
+    sentence: str
+    numbers: dict[str, Number] = Field(default_factory=dict)
+
+
 class Problem(Record):
     """A `SplitpinError` as data: `error` in the JSON of the command line, `problem` in events."""
 
@@ -21,6 +29,7 @@ class Problem(Record):
     fix: str
     short_bytes: int | None = None
     numbers: dict[str, Number] = Field(default_factory=dict)
+    fixes: tuple[FixOption, ...] = Field(default=(), description="single changes that work; the first one is `fix`")
 
 
 class SplitpinError(Exception):
@@ -34,12 +43,18 @@ class SplitpinError(Exception):
         self.fix = fix
         self.short_bytes = short_bytes
         self.numbers = numbers
+        self.fixes: tuple[FixOption, ...] = ()
 
     @property
     def problem(self) -> Problem:
         """The same as a record."""
         return Problem(
-            kind=self.kind, sentence=self.sentence, fix=self.fix, short_bytes=self.short_bytes, numbers=self.numbers
+            kind=self.kind,
+            sentence=self.sentence,
+            fix=self.fix,
+            short_bytes=self.short_bytes,
+            numbers=self.numbers,
+            fixes=self.fixes,
         )
 
 
@@ -49,6 +64,7 @@ class ReportedError(SplitpinError):
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.sentence, problem.fix, short_bytes=problem.short_bytes, **problem.numbers)
         self.kind = problem.kind  # type: ignore[misc]
+        self.fixes = problem.fixes
 
 
 class UsageError(SplitpinError):

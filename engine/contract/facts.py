@@ -77,7 +77,16 @@ class HardwareFacts(Record):
     memlock_limit: Reading = Field(default=UNKNOWN, description="bytes one process may lock (Linux)")
     memlock_unlimited: bool = False
     pin_measured: Reading = Field(
-        default=UNKNOWN, description="pin quota found by a probe, by real loads, or set by hand"
+        default=UNKNOWN, description="pin quota found by a probe, by real loads, or set by hand; used as it is"
+    )
+    pin_probed: Reading = Field(
+        default=UNKNOWN, description="what a probe pinned before the driver refused; used with a margin"
+    )
+    pin_granted: Reading = Field(
+        default=UNKNOWN, description="most that was pinned at once without a refusal: the quota is not smaller"
+    )
+    pin_refused: Reading = Field(
+        default=UNKNOWN, description="least sum that an engine run was refused: the quota is smaller"
     )
     gpus: tuple[GpuFacts, ...] = ()
     recorded: bool = Field(default=False, description="replayed from a file, not this PC")

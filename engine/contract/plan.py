@@ -61,6 +61,9 @@ class MemoryPlan(Record):
     tiers: tuple[Tier, ...]
     ledger: tuple[LedgerLine, ...]
     budgets: dict[Pool, int | None] = Field(description="most bytes each pool may take; None: not limited or unknown")
+    load_peak: dict[Pool, int] = Field(
+        default_factory=dict, description="most bytes a pool holds while loading, where that is known"
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -73,8 +76,9 @@ class MemoryPlan(Record):
         if Tier.PINNED in self.tiers and self.expert_slots < 1:
             raise ValueError("pinned layers need expert slots")
         for pool, budget in self.budgets.items():
-            if budget is not None and self.pool_bytes(pool) > budget:
-                raise ValueError(f"{pool}: {self.pool_bytes(pool)} B planned, {budget} B allowed")
+            peak = max(self.pool_bytes(pool), self.load_peak.get(pool, 0))
+            if budget is not None and peak > budget:
+                raise ValueError(f"{pool}: {peak} B planned, {budget} B allowed")
         return self
 
     def pool_bytes(self, pool: Pool) -> int:

@@ -220,7 +220,7 @@ def test_pageable_layers_take_what_ram_does_not_hold_if_allowed(qwen: ModelShape
     assert pageable > 0
     budget = plan.budgets[Pool.RAM]
     assert budget is not None
-    assert plan.pool_bytes(Pool.RAM) <= budget < plan.pool_bytes(Pool.RAM) + 1_207_959_552
+    assert plan.load_peak[Pool.RAM] <= budget < plan.load_peak[Pool.RAM] + 1_207_959_552
 
 
 def test_a_lock_limit_makes_layers_pageable_if_allowed(qwen: ModelShape) -> None:

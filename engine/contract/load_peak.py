@@ -1,0 +1,46 @@
+"""The most host memory a load holds at one moment; it may be more than the loaded engine needs.
+
+Follows engine/model/build.py: dense weights first, which pass through RAM once on their way to a GPU; then KV cache;
+then one bank after another, first those for VRAM. A tensor that has to be converted is in RAM beside its target.
+"""
+
+from collections.abc import Mapping
+
+from engine.contract.estimate import kv_value_bytes
+from engine.contract.plan import Pool
+from engine.contract.shape import ModelShape
+
+
+def largest_dense_tensor_bytes(shape: ModelShape) -> int:
+    """The embedding: vocabulary times model width."""
+    return shape.vocab_size * shape.hidden_size * kv_value_bytes(shape)
+
+
+def gpu_load_peak(
+    shape: ModelShape, *, runtime_bytes: int, resident_banks: int, committed_banks: int, vram_bank: int, bank: int
+) -> Mapping[Pool, int]:
+    """Peaks of RAM and commit where a GPU holds dense weights and KV cache.
+
+    Args:
+        resident_banks: bytes of all pinned and locked banks.
+        committed_banks: these and the pageable ones.
+        vram_bank: bytes of the largest bank that goes to VRAM; it is filled in RAM. 0: there is none.
+        bank: bytes of the largest bank: what a tensor takes that is read beside the bank it goes to.
+    """
+    dense = shape.dense_bytes + largest_dense_tensor_bytes(shape)
+    return {
+        Pool.RAM: runtime_bytes + max(dense, max(resident_banks, vram_bank) + bank),
+        Pool.COMMIT: runtime_bytes + max(dense, max(committed_banks, vram_bank) + bank),
+    }
+
+
+def cpu_load_peak(
+    shape: ModelShape, *, runtime_bytes: int, kv_bytes: int, resident_banks: int, committed_banks: int, bank: int
+) -> Mapping[Pool, int]:
+    """The same without a GPU: dense weights and KV cache, states included, stay in RAM. Workspace is not used yet."""
+    fixed = runtime_bytes + shape.dense_bytes
+    tensor = largest_dense_tensor_bytes(shape)
+    return {
+        Pool.RAM: fixed + max(tensor, kv_bytes + resident_banks + bank),
+        Pool.COMMIT: fixed + max(tensor, kv_bytes + committed_banks + bank),
+    }
