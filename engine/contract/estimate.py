@@ -11,7 +11,7 @@ from pydantic import Field
 from engine.contract.formats import ExpertStorage, MatrixStorage, WeightFormat, alike, usual_storage
 from engine.contract.plan import LedgerLine, Pool, Tier
 from engine.contract.record import Record
-from engine.contract.shape import ExpertShape, KvShape, LayerShape, ModelShape
+from engine.contract.shape import ExpertShape, KvShape, LayerShape, ModelShape, StateTensor
 from engine.contract.units import round_up
 
 PART_ALIGN = 64  # one matrix inside an expert record starts on a cache line
@@ -101,7 +101,10 @@ def kv_value_bytes(shape: ModelShape) -> int:
 
 
 def kv_layer_bytes(kv: KvShape, context_tokens: int, bytes_per_value: int = KV_VALUE_BYTES) -> int:
-    """Bytes one layer's cache takes: context_tokens, or the window where that is shorter, times K · (Dk + Dv)."""
+    """Bytes one layer's cache takes: context_tokens, or the window where that is shorter, times K · (Dk + Dv).
+
+    Where tokens are chosen by a key of their own, that key counts too.
+    """
     if context_tokens < 0:
         raise ValueError(f"context_tokens must be >= 0, got {context_tokens}")
     held = context_tokens if kv.window is None else min(context_tokens, kv.window)
@@ -120,6 +123,18 @@ def kv_cache_bytes(shape: ModelShape, context_tokens: int, bytes_per_value: int 
 def kv_bytes_per_token(shape: ModelShape, bytes_per_value: int | None = None) -> int:
     """Bytes the first token takes: 2 · L · K · D · bytes where all layers are alike, windows not yet full."""
     return kv_cache_bytes(shape, 1, bytes_per_value)
+
+
+def state_tensor_bytes(tensor: StateTensor, bytes_per_value: int = KV_VALUE_BYTES) -> int:
+    """Bytes of one state of one layer; `bytes_per_value` is that of keys and values."""
+    return tensor.values * {"model": bytes_per_value, "fp32": 4, "int64": 8}[tensor.dtype]
+
+
+def state_bytes(shape: ModelShape) -> int:
+    """Bytes of what layers keep of a sequence whatever its length. engine/model/kv_cache.py allocates exactly this."""
+    size = kv_value_bytes(shape)
+    states = [layer.state for layer in shape.layers if layer.state is not None]
+    return sum(state_tensor_bytes(tensor, size) for state in states for tensor in state.tensors)
 
 
 class Costs(Record):
@@ -158,13 +173,19 @@ def _attention_bytes(kv: KvShape, prefill_chunk: int, context_tokens: int, bytes
 
     Keys and values repeated for all H query heads, which transformers' `sdpa_attention_forward` does whenever there is
     a mask. Without a fused kernel also the scores, T · n · H values in three copies (sum with the mask, with the sinks,
-    softmax: `eager_attention_forward` of gpt_oss).
+    softmax: `eager_attention_forward` of gpt_oss). Latents expanded to keys and values of all heads, once from the
+    projection and once more as keys with their rotated part (`expand_kv` of deepseek_v3). Scores of the index, in fp32
+    twice and once more with the mask, and the mask of the chosen tokens (`DeepseekV32Indexer`).
     """
     heads = kv.n_heads or kv.n_kv_heads
     seen = context_tokens if kv.window is None else min(context_tokens, kv.window + prefill_chunk)
     repeated = heads * (kv.key_dim + kv.value_dim) if heads != kv.n_kv_heads else 0
-    scores = 3 * min(prefill_chunk, context_tokens) * heads if kv.writes_scores else 0
-    return seen * (repeated + scores) * bytes_per_value
+    new = min(prefill_chunk, context_tokens)
+    scores = 3 * new * heads if kv.writes_scores else 0
+    index = 4 * new * (2 * kv.index_heads + 3) if kv.index_heads else 0
+    if kv.expanded_values:
+        repeated = 2 * kv.expanded_values
+    return seen * ((repeated + scores) * bytes_per_value + index)
 
 
 class ContextBytes:
@@ -175,14 +196,15 @@ class ContextBytes:
         kinds = tuple(LayerShape(index=index, kv=kv) for index, kv in enumerate(groups))
         self._kinds = shape.model_copy(update={"layers": kinds})
         self._counts = tuple(groups.items())
+        self._state_bytes = state_bytes(shape)
         self._value_bytes = kv_value_bytes(shape)
         self._prefill_chunk = prefill_chunk
         self._most = shape.max_context_tokens
 
     def at(self, context_tokens: int) -> int:
-        """`kv_cache_bytes` plus `workspace_bytes`."""
+        """`kv_cache_bytes` plus `state_bytes` plus `workspace_bytes`."""
         cache = sum(count * kv_layer_bytes(kv, context_tokens, self._value_bytes) for kv, count in self._counts)
-        return cache + workspace_bytes(self._kinds, self._prefill_chunk, context_tokens)
+        return cache + self._state_bytes + workspace_bytes(self._kinds, self._prefill_chunk, context_tokens)
 
     def most_tokens(self, budget_bytes: int) -> int:
         """The longest context within a budget: whole pages, or the model's maximum; 0 where not even one page fits."""
@@ -210,6 +232,7 @@ def ledger(shape: ModelShape, split: Split, costs: Costs) -> tuple[LedgerLine, .
     device = [
         ("weights", shape.dense_bytes),
         ("KV cache", kv_cache_bytes(shape, split.context_tokens)),
+        ("state", state_bytes(shape)),
         ("workspace", workspace_bytes(shape, split.prefill_chunk, split.context_tokens)),
     ]
     if split.on_gpu:

@@ -10,7 +10,7 @@ from typing import Literal
 from engine.contract.errors import CannotEstimateError, UnsupportedModelError
 from engine.contract.families_facts import ConfigFacts, Flag
 from engine.contract.families_rules import MoeRule, SizeRule, WindowRule, every_layer, no_size, no_windows
-from engine.contract.shape import ExpertShape, KvShape, LayerShape
+from engine.contract.shape import ExpertShape, KvShape, LayerShape, StateShape
 
 _HEAD_SIZE_FIX = "Choose a folder whose config.json says head_dim."
 
@@ -24,6 +24,15 @@ class DenseCount:
 
     def __add__(self, other: "DenseCount") -> "DenseCount":
         return DenseCount(self.plain + other.plain, self.fp32 + other.fp32)
+
+
+@dataclass(frozen=True, slots=True)
+class Mixer:
+    """What mixes the tokens in one layer: attention, or what stands in its place."""
+
+    kv: KvShape | None = None
+    state: StateShape | None = None
+    weights: DenseCount = DenseCount()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +56,7 @@ class Anatomy:
 
 
 AnatomyRule = Callable[[ConfigFacts, bool], Anatomy]  # facts, tied embeddings
+MixerRule = Callable[[ConfigFacts, "Family"], tuple[Mixer, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +70,7 @@ class Family:
     max_context: int
     top_k: int
     # attention
+    mixers: MixerRule | None = None  # None: ordinary attention in every layer
     head_size: Literal["key or quotient", "key", "quotient"] = "key or quotient"
     value_key: str | None = None  # values have a head size of their own under this key
     all_heads_if_missing: bool = False  # no num_key_value_heads means one KV head per query head
@@ -98,18 +109,18 @@ class Family:
             CannotEstimateError: a fact is missing or of an unknown kind.
             UnsupportedModelError: the model has no routed experts.
         """
-        kv_shapes = self.kv_shapes(facts)
-        moe = self.moe(facts, len(kv_shapes))
+        mixers = self.mixers(facts, self) if self.mixers else self.attention(facts)
+        moe = self.moe(facts, len(mixers))
         experts = self.expert_shape(facts)
         require_experts(facts, any(moe))
         width = facts.required("hidden_size")
         layers = tuple(
-            LayerShape(index=index, kv=kv, moe=is_moe)
-            for index, (kv, is_moe) in enumerate(zip(kv_shapes, moe, strict=True))
+            LayerShape(index=index, kv=mixer.kv, state=mixer.state, moe=is_moe)
+            for index, (mixer, is_moe) in enumerate(zip(mixers, moe, strict=True))
         )
         body = DenseCount()
-        for layer in layers:
-            body += self._attention(facts, layer, width) + self._feed_forward(facts, experts, layer.moe, width)
+        for mixer, layer in zip(mixers, layers, strict=True):
+            body += mixer.weights + self._feed_forward(facts, experts, layer.moe, width)
             body += DenseCount(self.norms * width * (2 if self.norm_bias else 1))
             if self.more:
                 body += self.more(facts, experts, layer.moe)
@@ -127,6 +138,15 @@ class Family:
             fp32_names=self.fp32_names,
             tied=tied,
         )
+
+    def attention(self, facts: ConfigFacts) -> tuple[Mixer, ...]:
+        """Ordinary attention in every layer.
+
+        Raises:
+            CannotEstimateError: a fact is missing, or the head size cannot be derived.
+        """
+        width = facts.required("hidden_size")
+        return tuple(Mixer(kv=kv, weights=self._attention(facts, kv, width)) for kv in self.kv_shapes(facts))
 
     def kv_shapes(self, facts: ConfigFacts) -> tuple[KvShape, ...]:
         """What each layer caches.
@@ -209,10 +229,8 @@ class Family:
             )
         return given
 
-    def _attention(self, facts: ConfigFacts, layer: LayerShape, width: int) -> DenseCount:
-        if layer.kv is None or layer.kv.n_heads is None:
-            return DenseCount()
-        kv, heads = layer.kv, layer.kv.n_heads
+    def _attention(self, facts: ConfigFacts, kv: KvShape, width: int) -> DenseCount:
+        heads = kv.n_heads or kv.n_kv_heads
         queries, keys, values = heads * kv.key_dim, kv.n_kv_heads * kv.key_dim, kv.n_kv_heads * kv.value_dim
         gathered = heads * kv.value_dim
         plain = width * (queries + keys + values + gathered)

@@ -3,6 +3,7 @@
 Letters: L layers, E experts a layer, A active experts a token, K KV heads, D head size, M model width, F expert width.
 """
 
+import math
 from collections import Counter
 from typing import Literal, Self
 
@@ -13,18 +14,43 @@ from engine.contract.record import Record
 
 
 class KvShape(Record):
-    """What one attention layer stores per token: K and V of `n_kv_heads` heads."""
+    """What one attention layer stores per token: K and V of `n_kv_heads` heads, and a key for choosing tokens.
+
+    Latent attention keeps one head: `key_dim` values of the latent and `value_dim` of the rotated key, from which keys
+    and values of all heads are computed anew in every step.
+    """
 
     n_kv_heads: int = Field(gt=0)
     key_dim: int = Field(gt=0)
-    value_dim: int = Field(gt=0)
+    value_dim: int = Field(ge=0)
     window: int | None = Field(default=None, gt=0, description="sliding window in tokens; None: full attention")
     n_heads: int | None = Field(default=None, gt=0, description="query heads; None: as many as KV heads")
     writes_scores: bool = Field(default=False, description="attention has no fused kernel: all scores are written out")
+    index_dim: int = Field(default=0, ge=0, description="values of the key by which tokens are chosen; 0: none")
+    index_heads: int = Field(default=0, ge=0, description="heads that score every token before the choice")
+    expanded_values: int = Field(default=0, ge=0, description="values a token becomes while latents are expanded")
 
     @property
     def values_per_token(self) -> int:
-        return self.n_kv_heads * (self.key_dim + self.value_dim)
+        return self.n_kv_heads * (self.key_dim + self.value_dim) + self.index_dim
+
+
+class StateTensor(Record):
+    """A tensor of fixed size that one layer keeps for a sequence, however long it is."""
+
+    kind: Literal["convolution", "recurrent"]
+    sizes: tuple[int, ...] = Field(description="for one sequence")
+    dtype: Literal["model", "fp32", "int64"] = Field(description="model: the type of keys and values")
+
+    @property
+    def values(self) -> int:
+        return math.prod(self.sizes)
+
+
+class StateShape(Record):
+    """What a layer with linear attention, Mamba or a short convolution keeps; in the order of transformers' cache."""
+
+    tensors: tuple[StateTensor, ...]
 
 
 class ExpertShape(Record):
@@ -43,6 +69,7 @@ class LayerShape(Record):
 
     index: int = Field(ge=0)
     kv: KvShape | None = None
+    state: StateShape | None = None
     moe: bool = False
 
 

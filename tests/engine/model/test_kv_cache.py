@@ -13,7 +13,8 @@ from engine.contract.errors import ContextTooLongError, PlanMismatchError
 from engine.contract.estimate import kv_cache_bytes
 from engine.contract.shape import KvShape
 from engine.model.dense import read_config
-from engine.model.kv_cache import KvCache, KvLayer, check_windows
+from engine.model.kv_cache import KvCache, check_layers
+from engine.model.kv_layers import KvLayer
 from tests.engine.model.conftest import Load, Tiny
 from tests.support.reference import greedy, prefill, random_prompt, stock_greedy, stock_logits
 from tests.support.tiny_models import TinyModel, mixtral, plan_for
@@ -115,9 +116,9 @@ def test_a_window_that_the_plan_does_not_know_is_a_wrong_plan(sliding: TinyModel
     kv = KvShape(n_kv_heads=2, key_dim=8, value_dim=8)
     layers = tuple(layer.model_copy(update={"kv": kv}) for layer in sliding.shape.layers)
     full = sliding.shape.model_copy(update={"layers": layers})
-    check_windows(read_config(Path(sliding.folder)), sliding.shape)
+    check_layers(read_config(Path(sliding.folder)), sliding.shape)
     with pytest.raises(PlanMismatchError, match="window of 8 tokens"):
-        check_windows(read_config(Path(sliding.folder)), full)
+        check_layers(read_config(Path(sliding.folder)), full)
 
 
 def test_another_number_type_than_planned_is_refused(tiny: Tiny) -> None:

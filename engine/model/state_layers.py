@@ -1,0 +1,116 @@
+"""Cache layers of linear attention, Mamba and short convolutions: states of fixed size, allocated once."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import LinearAttentionLayer
+from typing_extensions import override
+
+from engine.contract.errors import PlanMismatchError
+from engine.contract.shape import KvShape, StateShape
+from engine.model.kv_layers import IndexedKvLayer, KvLayer
+
+
+class StateLayer(LinearAttentionLayer):  # type: ignore[misc]
+    """transformers' own layer with its buffers given: it copies into them, and so a long prompt goes on in chunks."""
+
+    def __init__(self, state: StateShape, buffers: Sequence[Tensor]) -> None:
+        """`buffers`: one for each tensor of `state`, with its sizes after a batch of one."""
+        _adopt(self, state, buffers)
+
+    @override
+    def lazy_initialization(self, *args: Any, **kwargs: Any) -> None:
+        raise PlanMismatchError("The model keeps a state that the plan does not count.", "Plan the start again.")
+
+    @override
+    def update_conv_state(self, conv_states: Tensor, state_idx: int = 0, **kwargs: Any) -> Tensor:
+        _check(self.conv_states, state_idx, conv_states, -1, kwargs.get("conv_kernel_size"))
+        return super().update_conv_state(conv_states, state_idx, **kwargs)  # type: ignore[no-any-return]
+
+    @override
+    def update_recurrent_state(self, recurrent_states: Tensor, state_idx: int = 0, **kwargs: Any) -> Tensor:
+        _check(self.recurrent_states, state_idx, recurrent_states, None, None)
+        return super().update_recurrent_state(recurrent_states, state_idx, **kwargs)  # type: ignore[no-any-return]
+
+    @property
+    def state_nbytes(self) -> int:
+        """Bytes of the states."""
+        held = [*self.conv_states.values(), *self.recurrent_states.values()]
+        return sum(buffer.nbytes for buffer in held if buffer is not None)
+
+
+class KvStateLayer(StateLayer, KvLayer):
+    """A layer with attention and states beside it."""
+
+    is_compileable = False
+    is_croppable = False
+
+    def __init__(self, state: StateShape, buffers: Sequence[Tensor], kv: tuple[KvShape, int, Tensor, torch.dtype]):
+        """`kv`: what `KvLayer` takes."""
+        KvLayer.__init__(self, *kv)
+        StateLayer.__init__(self, state, buffers)
+
+    @override
+    def reset(self) -> None:
+        StateLayer.reset(self)
+        KvLayer.reset(self)
+
+
+class IndexedKvStateLayer(StateLayer, IndexedKvLayer):
+    """The same where attention chooses its tokens."""
+
+    is_compileable = False
+    is_croppable = False
+
+    def __init__(self, state: StateShape, buffers: Sequence[Tensor], kv: tuple[KvShape, int, Tensor, torch.dtype]):
+        """`kv`: what `IndexedKvLayer` takes."""
+        IndexedKvLayer.__init__(self, *kv)
+        StateLayer.__init__(self, state, buffers)
+
+    @override
+    def reset(self) -> None:
+        StateLayer.reset(self)
+        IndexedKvLayer.reset(self)
+
+
+def _adopt(layer: Any, state: StateShape, buffers: Sequence[Tensor]) -> None:
+    """Fill the fields of transformers' layer as if the first update had happened and been undone."""
+    kinds = [tensor.kind for tensor in state.tensors]
+    states = max(kinds.count("convolution"), kinds.count("recurrent"))
+    LinearAttentionLayer.__init__(layer, number_of_states=states)
+    numbers = {"convolution": 0, "recurrent": 0}
+    for kind, buffer in zip(kinds, buffers, strict=True):
+        number = numbers[kind]
+        numbers[kind] += 1
+        layer.device = buffer.device
+        if kind == "convolution":
+            layer.dtype = buffer.dtype
+            layer.conv_states[number] = buffer
+            layer.conv_kernel_size[number] = buffer.shape[-1]
+            layer.is_conv_states_initialized[number] = True
+        else:
+            layer.recurrent_states[number] = buffer
+            layer.is_recurrent_states_initialized[number] = True
+
+
+def _check(held: dict[int, Tensor | None], number: int, new: Tensor, free_axis: int | None, kernel: int | None) -> None:
+    """Refuse a state of another size or type than was planned, instead of casting it on the way.
+
+    Raises:
+        PlanMismatchError: the plan counts something else.
+    """
+    buffer = held.get(number)
+    if buffer is None:
+        raise PlanMismatchError(
+            f"The model keeps a state {list(new.shape)} that the plan does not count.", "Plan the start again."
+        )
+    wanted, actual = list(buffer.shape), list(new.shape)
+    if free_axis is not None:
+        actual[free_axis] = wanted[free_axis] if kernel is None else kernel
+    if wanted != actual or buffer.dtype != new.dtype:
+        raise PlanMismatchError(
+            f"The model keeps a state {actual} of {new.dtype}; the plan counts {wanted} of {buffer.dtype}.",
+            "Plan the start again.",
+        )
