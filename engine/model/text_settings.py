@@ -36,7 +36,7 @@ def read_text_settings(folder: Path, config: Any) -> TextSettings:
     settings = _generation_settings(folder / GENERATION_FILE)
     return TextSettings(
         tokenizer=tokenizer,
-        generation_defaults={name: float(settings[name]) for name in _DEFAULTS if _is_number(settings.get(name))},
+        generation_defaults=_generation_defaults(settings),
         stop_token_ids=_ids(
             settings.get("eos_token_id"),
             tokenizer.eos_token_id,
@@ -53,6 +53,14 @@ def _generation_settings(file: Path) -> dict[str, Any]:
     except ValueError as cause:
         raise ModelFolderError(f"{file.name} is not JSON: {cause}.", "Download the model again.") from cause
     return settings if isinstance(settings, dict) else {}
+
+
+def _generation_defaults(settings: dict[str, Any]) -> dict[str, float]:
+    """The model's own sampling. `do_sample: false` means greedy, whatever temperature stands beside it."""
+    found = {name: float(settings[name]) for name in _DEFAULTS if _is_number(settings.get(name))}
+    if settings.get("do_sample") is False:
+        found["temperature"] = 0.0
+    return found
 
 
 def _is_number(value: object) -> bool:

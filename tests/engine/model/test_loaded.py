@@ -61,6 +61,15 @@ def test_sampling_defaults_and_stop_tokens_come_from_the_folder(tiny: Tiny, load
     assert model.tokenizer("hello world")["input_ids"] == [4, 5]
 
 
+def test_a_model_that_is_not_to_be_sampled_answers_greedily(tiny: Tiny, load: Load, tmp_path: Path) -> None:
+    checkpoint = tiny("mixtral")
+    folder = shutil.copytree(checkpoint.folder, tmp_path / "mixtral")
+    settings = {"do_sample": False, "temperature": 0.9}
+    (folder / "generation_config.json").write_text(json.dumps(settings), "utf-8")
+    model = load(plan_for(TinyModel(folder, checkpoint.shape), "llll"))
+    assert model.generation_defaults == {"temperature": 0.0}
+
+
 def test_damaged_generation_settings_are_named(tiny: Tiny, load: Load, tmp_path: Path) -> None:
     checkpoint = tiny("mixtral")
     folder = shutil.copytree(checkpoint.folder, tmp_path / "mixtral")
