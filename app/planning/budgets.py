@@ -84,7 +84,7 @@ def _vram(facts: HardwareFacts, wishes: Wishes) -> Budget:
         return summed(Term("simulated GPU", wishes.simulated_gpu.vram_bytes))
     gpu = facts.cuda_gpu
     if gpu is None or gpu.vram_total.value is None:
-        return Budget(0, (Term("no usable GPU", 0),))
+        return Budget(0, (Term("no usable CUDA GPU", 0),))
     total = gpu.vram_total.value
     reserve = wishes.vram_reserve_bytes
     if reserve is None:
@@ -128,7 +128,10 @@ def _commit(facts: HardwareFacts) -> Budget:
 
 
 def _locked(facts: HardwareFacts, wishes: Wishes) -> Budget:
-    """Limits only where pageable layers are allowed: otherwise locking is tried, and a refusal is reported."""
+    """Limits only where pageable layers are allowed: otherwise locking is tried, and a refusal is reported.
+
+    The hard limit counts: the engine raises its soft limit to it before it locks (engine/system/posix_host.py).
+    """
     limit = facts.memlock_limit.value
     if facts.os == "windows" or limit is None or facts.memlock_unlimited or not wishes.allow_pageable:
         return UNLIMITED

@@ -1,7 +1,8 @@
 """How much memory may be pinned, and where that number is from.
 
 Windows bounds what a GPU may map of RAM at half of it ("shared GPU memory"), for all processes together; not all of
-that can be had at once, and no call tells how much. So a measured value wins over a reading, a reading over a rule.
+that can be had at once, and no call tells how much. So a measured value wins over what earlier runs were granted, that
+over a reading, a reading over a rule; a refusal that was seen wins over all of them.
 """
 
 from dataclasses import dataclass
@@ -9,11 +10,13 @@ from dataclasses import dataclass
 from app.planning.terms import Budget, Term, summed
 from app.planning.wishes import Wishes
 from engine.contract.facts import HardwareFacts, Source
-from engine.contract.units import GIB
+from engine.contract.units import GIB, gib
 
-ASSUMED_SHARE = 0.40  # of RAM; what other GPU programs settled on for Windows
+ASSUMED_SHARE = 0.40  # of RAM; what other GPU programs settled on for Windows. Reports: 43 to 49 % could be pinned
+PROBE_MARGIN_SHARE = 10  # a probe in an empty process finds more than a loaded engine gets: a tenth is kept free
 _LEAST_MARGIN = 2 * GIB
 _MARGIN_SHARE = 0.10
+_DEFAULT_MEMLOCK_SHARE = 32  # a limit below a 32nd of RAM is a system's default for locking, not about GPUs
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,7 @@ class PinQuota:
     reason: str
     terms: tuple[Term, ...] = ()
     ceiling_bytes: int | None = None  # what the operating system would never exceed: half of RAM on Windows
+    must_measure: bool = False  # a rule that is known to be far off in both directions
 
     @property
     def proven(self) -> bool:
@@ -37,11 +41,7 @@ class PinQuota:
 
 
 def pin_quota(facts: HardwareFacts, wishes: Wishes) -> PinQuota:
-    """The quota by the strongest source: the user, a measurement, a reading, a rule.
-
-    On native Linux the driver pins without a quota of its own; a limit for locked memory is respected where there is
-    one, and otherwise RAM alone limits.
-    """
+    """The quota by the strongest source: the user, a measurement, earlier runs, a reading, a rule."""
     ceiling = _ceiling(facts)
     if wishes.pin_cap_bytes is not None:
         term = Term("limit set in Splitpin", wishes.pin_cap_bytes)
@@ -54,9 +54,31 @@ def pin_quota(facts: HardwareFacts, wishes: Wishes) -> PinQuota:
     if measured.value is not None and measured.source is not None:
         reason = measured.detail or measured.source.value
         return PinQuota(measured.value, measured.source, reason, (Term("measured", measured.value),), ceiling)
-    if facts.os == "linux":
-        return _linux(facts)
-    return _windows(facts, ceiling)
+    return _experienced(facts, _expected(facts, ceiling))
+
+
+def _expected(facts: HardwareFacts, ceiling: int | None) -> PinQuota:
+    """By a probe, else by what the system says."""
+    probed = facts.pin_probed
+    if probed.value is not None:
+        margin = -(-probed.value // PROBE_MARGIN_SHARE)
+        found = summed(Term("pinned by the probe", probed.value), Term("margin", -margin))
+        return PinQuota(found.bytes, Source.MEASURED, "measured, less a tenth", found.terms, ceiling)
+    return _linux(facts) if facts.os == "linux" else _windows(facts, ceiling)
+
+
+def _experienced(facts: HardwareFacts, expected: PinQuota) -> PinQuota:
+    """What earlier engine runs got: a sum that was granted is possible, one that was refused is not."""
+    granted, refused = facts.pin_granted, facts.pin_refused
+    most = granted.value or 0
+    terms = (Term("pinned by an earlier run", most),)
+    source = granted.source or Source.LEARNED
+    if refused.value is not None and (expected.bytes is None or expected.bytes >= refused.value):
+        reason = f"granted to earlier runs; {gib(refused.value)} was refused"
+        return PinQuota(min(most, refused.value), Source.LEARNED, reason, terms, expected.ceiling_bytes)
+    if expected.bytes is not None and most > expected.bytes:
+        return PinQuota(most, source, granted.detail or "granted to an earlier run", terms, expected.ceiling_bytes)
+    return expected
 
 
 def _ceiling(facts: HardwareFacts) -> int | None:
@@ -69,27 +91,42 @@ def _ceiling(facts: HardwareFacts) -> int | None:
 
 
 def _linux(facts: HardwareFacts) -> PinQuota:
-    limit = facts.memlock_limit.value
+    """Native Linux, containers included: their limit is in the RAM figures.
+
+    NVIDIA's kernel modules pin without asking RLIMIT_MEMLOCK, as far as their source is public; yet a registration was
+    reported to end at a limit of an eighth of RAM. So a limit of that order is respected. The defaults of kernels and
+    distributions (8 MiB) would leave nothing at all, and PCs with them do pin: such a limit is taken to be about
+    mlock alone. If that is wrong, the first run falls back layer by layer, and the quota is learned from it.
+    """
+    limit, total = facts.memlock_limit.value, facts.ram_total.value
     if limit is None or facts.memlock_unlimited:
         return PinQuota(None, Source.READ, "Linux has no quota; RAM limits")
+    if limit < (GIB if total is None else total // _DEFAULT_MEMLOCK_SHARE):
+        return PinQuota(None, Source.ASSUMED, f"memlock ({gib(limit)}) is taken not to bind the GPU driver; RAM limits")
     return PinQuota(limit, Source.READ, "memlock", (Term("limit for locked memory (memlock)", limit),), limit)
 
 
 def _windows(facts: HardwareFacts, ceiling: int | None) -> PinQuota:
-    gpu = facts.cuda_gpu
-    limit = gpu.shared_limit.value if gpu is not None else None
-    used = gpu.shared_used.value if gpu is not None else None
-    margin = max(_LEAST_MARGIN, round((limit or 0) * _MARGIN_SHARE))
-    if limit is not None and used is not None:
-        read = summed(
-            Term("shared GPU memory", limit), Term("used by all programs now", -used), Term("margin", -margin)
-        )
-        return PinQuota(read.bytes, Source.READ, "read from Windows, not measured", read.terms, ceiling)
-    total = facts.ram_total.value
+    """Windows, and WSL2, whose guest sees neither the RAM nor the limit of its host."""
+    gpu, total = facts.cuda_gpu, facts.ram_total.value
     if total is None:
         return PinQuota(0, Source.ASSUMED, "RAM is not known", (), ceiling)
-    assumed = Term(f"{ASSUMED_SHARE:.0%} of RAM", round(total * ASSUMED_SHARE))
-    if limit is not None and limit - margin < assumed.bytes:
-        read = summed(Term("shared GPU memory", limit), Term("margin", -margin))
-        return PinQuota(read.bytes, Source.ASSUMED, "assumed; use by other programs is not known", read.terms, ceiling)
-    return PinQuota(assumed.bytes, Source.ASSUMED, "assumed, not measured", (assumed,), ceiling)
+    rule = round(total * ASSUMED_SHARE)
+    assumed = (Term(f"{ASSUMED_SHARE:.0%} of RAM", rule),)
+    if facts.os == "wsl2":
+        reason = "assumed, not measured; in WSL2 it may be far less or more"
+        return PinQuota(rule, Source.ASSUMED, reason, assumed, ceiling, must_measure=True)
+    limit = gpu.shared_limit.value if gpu is not None else None
+    used = gpu.shared_used.value if gpu is not None else None
+    if limit is None:
+        return PinQuota(rule, Source.ASSUMED, "assumed, not measured", assumed, ceiling)
+    margin = max(_LEAST_MARGIN, round(limit * _MARGIN_SHARE))
+    terms = (Term("shared GPU memory", limit), Term("used by all programs now", -(used or 0)), Term("margin", -margin))
+    left = summed(*terms)
+    if (left.bytes or 0) <= rule:
+        source = Source.ASSUMED if used is None else Source.READ
+        reason = "assumed; use by other programs is not known" if used is None else "read from Windows, not measured"
+        return PinQuota(left.bytes, source, reason, left.terms, ceiling)
+    kept = summed(*terms, Term(f"kept to {ASSUMED_SHARE:.0%} of RAM until measured", rule - (left.bytes or 0)))
+    reason = f"{ASSUMED_SHARE:.0%} of RAM assumed, not measured"
+    return PinQuota(kept.bytes, Source.ASSUMED, reason, kept.terms, ceiling)

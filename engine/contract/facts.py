@@ -3,9 +3,12 @@
 from enum import StrEnum
 from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from engine.contract.record import Record
+from engine.contract.units import GIB, reported_bytes
+
+MOST_GPU_BYTES = 1024 * GIB  # no card has more; drivers that know nothing answer -1, which is 2^32 - 1 or 2^64 - 1
 
 
 class Source(StrEnum):
@@ -20,7 +23,11 @@ class Source(StrEnum):
 
 
 class Reading(Record):
-    """A number and its origin. In JSON a bare number means {"value": n, "source": "read"} and null means unknown."""
+    """A number and its origin. In JSON a bare number means {"value": n, "source": "read"} and null means unknown.
+
+    So does text as driver tools print it: "24564 MiB" is a number of bytes, "[N/A]" and "[Not Supported]" are unknown,
+    and so is a number below zero.
+    """
 
     value: int | None = None
     source: Source | None = None
@@ -31,8 +38,13 @@ class Reading(Record):
     def _bare(cls, data: Any) -> Any:
         if data is None:
             return {}
+        if isinstance(data, str):
+            value = reported_bytes(data)
+            return {"detail": f"no number: {data}"} if value is None else {"value": value, "source": Source.READ}
         if isinstance(data, int) and not isinstance(data, bool):
-            return {"value": data, "source": Source.READ}
+            data = {"value": data, "source": Source.READ}
+        if isinstance(data, dict) and isinstance(data.get("value"), int) and data["value"] < 0:
+            return {"detail": f"impossible: {data['value']}"}
         return data
 
     @model_validator(mode="after")
@@ -43,6 +55,13 @@ class Reading(Record):
 
 
 UNKNOWN = Reading()
+
+
+def possible(reading: Reading, most: int) -> Reading:
+    """The reading, or unknown where the number cannot be true."""
+    if reading.value is None or reading.value <= most:
+        return reading
+    return Reading(detail=f"{reading.detail or 'read'}: impossible, {reading.value:,} B")
 
 
 class GpuFacts(Record):
@@ -59,6 +78,11 @@ class GpuFacts(Record):
     shared_limit: Reading = Field(default=UNKNOWN, description="DXGI SharedSystemMemory: ceiling of pinned memory")
     shared_used: Reading = Field(default=UNKNOWN, description="by all programs, now")
     context_bytes: Reading = Field(default=UNKNOWN, description="VRAM the driver takes for one CUDA process")
+
+    @field_validator("vram_total", "vram_used")
+    @classmethod
+    def _possible(cls, reading: Reading) -> Reading:
+        return possible(reading, MOST_GPU_BYTES)
 
 
 class HardwareFacts(Record):

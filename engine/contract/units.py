@@ -7,6 +7,7 @@ MIB = 1 << 20
 GIB = 1 << 30
 
 _UNITS = {"": 1, "B": 1, "KIB": KIB, "MIB": MIB, "GIB": GIB, "TIB": GIB << 10, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+_UNKNOWN = {"", "-", "n/a", "not available", "not supported", "unknown", "unknown error", "insufficient permissions"}
 _BYTES = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 
 
@@ -20,6 +21,21 @@ def parse_bytes(text: str) -> int:
     if match is None or match[2].upper() not in _UNITS:
         raise ValueError(f"not an amount of memory: {text!r} (examples: 800MiB, 1.5GiB, 1048576)")
     return round(float(match[1]) * _UNITS[match[2].upper()])
+
+
+def reported_bytes(text: str) -> int | None:
+    """An amount as driver tools print it, where MB means MiB: "24564 MiB", "256 MB". "[N/A]" is None, never 0.
+
+    Raises:
+        ValueError: neither an amount nor one of the ways to say that there is none.
+    """
+    if text.strip(" []").lower() in _UNKNOWN:
+        return None
+    match = _BYTES.fullmatch(text)
+    if match is None or match[2].upper() not in _UNITS:
+        raise ValueError(f"not an amount of memory: {text!r}")
+    unit = match[2].upper()
+    return round(float(match[1]) * _UNITS[f"{unit[0]}IB" if unit in ("KB", "MB", "GB") else unit])
 
 
 def gib(amount_bytes: int) -> str:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+from engine.contract.facts import MOST_GPU_BYTES
+
 
 @dataclass(frozen=True, slots=True)
 class PciAddress:
@@ -59,10 +61,11 @@ class Nvml:
                     self._library.nvmlDeviceGetGraphicsRunningProcesses,
                 ):
                     for process in self._ask(call, handle) or ():
-                        if process.usedGpuMemory is not None:
-                            most[process.pid] = max(most.get(process.pid, 0), process.usedGpuMemory)
-                for pid, used in most.items():
-                    totals[pid] = totals.get(pid, 0) + used
+                        used = _amount(process.usedGpuMemory)
+                        if used is not None:
+                            most[process.pid] = max(most.get(process.pid, 0), used)
+                for pid, size in most.items():
+                    totals[pid] = totals.get(pid, 0) + size
             return totals
 
     def close(self) -> None:
@@ -100,8 +103,8 @@ class Nvml:
             name=_text(self._ask(self._library.nvmlDeviceGetName, handle)) or "NVIDIA GPU",
             uuid=_text(self._ask(self._library.nvmlDeviceGetUUID, handle)),
             driver=_text(driver),
-            total_bytes=None if memory is None else int(memory.total),
-            used_bytes=None if memory is None else int(memory.used),
+            total_bytes=None if memory is None else _amount(memory.total) or None,
+            used_bytes=None if memory is None else _amount(memory.used),
             address=None if place is None else PciAddress(int(place.bus), int(place.device)),
         )
 
@@ -111,6 +114,11 @@ class Nvml:
             return call(*arguments)
         except self._library.NVMLError:
             return None
+
+
+def _amount(value: Any) -> int | None:
+    """Bytes as the binding gives them; the driver's "not available" is -1 in 64 bits, which some releases pass on."""
+    return int(value) if isinstance(value, int) and 0 <= value <= MOST_GPU_BYTES else None
 
 
 def _text(value: Any) -> str | None:

@@ -7,7 +7,7 @@ not usable, whatever it calls itself.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
-from engine.contract.facts import GpuFacts, Reading
+from engine.contract.facts import MOST_GPU_BYTES, GpuFacts, Reading, possible
 from engine.system import dxgi
 from engine.system.cuda_facts import cuda_gpu, read
 from engine.system.dxgi import DxgiAdapter
@@ -62,13 +62,16 @@ def _match(
 
 
 def _facts(adapter: DxgiAdapter, nvml: NvmlGpu | None, use: AdapterUse) -> GpuFacts:
+    dedicated = possible(read(adapter.dedicated_bytes, "DXGI DedicatedVideoMemory"), MOST_GPU_BYTES)
     if nvml is not None:
         facts = cuda_gpu(nvml)
+        if facts.vram_total.value is None:  # a driver that tells the size to the system only
+            facts = facts.model_copy(update={"vram_total": dedicated})
     else:
         facts = GpuFacts(
             name=adapter.name,
             vendor=_VENDORS.get(adapter.vendor_id, "other"),
-            vram_total=read(adapter.dedicated_bytes, "DXGI DedicatedVideoMemory"),
+            vram_total=dedicated,
             vram_used=_counter(use.dedicated, r"PDH \GPU Adapter Memory\Dedicated Usage"),
         )
     return facts.model_copy(
