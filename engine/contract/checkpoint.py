@@ -1,71 +1,36 @@
-"""From a model folder to its `ModelShape`. Standard library only; reads config.json and the headers of weight files."""
+"""From a model folder to its `ModelShape`. Standard library only; reads config.json and the headers of weight files.
 
-import json
-import re
+Weight files are right, config.json is what one may expect: where the two disagree about bytes without contradicting
+each other, the shape lists both numbers as a difference.
+"""
+
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from engine.contract.checkpoint_formats import (
-    expert_format_of_config,
-    expert_format_of_headers,
-    is_expert_tensor,
-    layer_of,
-    plain_format_of_config,
-)
+from pydantic import ValidationError
+
+from engine.contract.checkpoint_experts import FILES_FIX, main_format, shortest, stored_experts
+from engine.contract.checkpoint_folder import CONFIG_NAME, model_name, resolve_model_folder
+from engine.contract.checkpoint_formats import expert_storage_of_config, plain_format_of_config
 from engine.contract.checkpoint_headers import TensorEntry, TensorTable, has_weights, read_headers
-from engine.contract.errors import ModelFileError, ModelFolderError
+from engine.contract.checkpoint_json import read_config_file
+from engine.contract.checkpoint_names import is_expert_tensor, is_not_loaded, is_quantisation_tensor, layer_of
+from engine.contract.errors import CannotEstimateError, ModelFileError
+from engine.contract.estimate import bank_bytes
 from engine.contract.families import TextConfig, anatomy_of
 from engine.contract.families_anatomy import Anatomy
 from engine.contract.families_facts import ConfigFacts
-from engine.contract.formats import WeightFormat
-from engine.contract.shape import ExpertShape, ModelShape
+from engine.contract.formats import ExpertStorage, WeightFormat, alike
+from engine.contract.gguf_config import gguf_config
+from engine.contract.gguf_headers import gguf_files, read_gguf
+from engine.contract.gguf_weights import layer_storage, sort_tensors
+from engine.contract.shape import Difference, ModelShape
 
 __all__ = ["TensorEntry", "TensorTable", "read_config", "read_headers", "read_shape", "resolve_model_folder"]
 
 _VALUE_BYTES = {WeightFormat.FP32: 4, WeightFormat.BF16: 2, WeightFormat.FP16: 2}
 _FLOATS = frozenset({"F64", "F32", "BF16", "F16"})
-_HUB_FOLDER = re.compile(r"models--(.+)")
-_NOT_LOADED = re.compile(r"^(talker|code2wav)\.|(^|\.)(mtp|mtp_layers)\.|rotary_emb\.inv_freq$")
-
-
-def resolve_model_folder(folder: Path) -> Path:
-    """The folder that holds config.json: `folder` itself, or the snapshot inside a download cache folder.
-
-    Raises:
-        ModelFolderError: no such folder, no config.json in it, or several snapshots and no word which one is meant.
-    """
-    if not folder.is_dir():
-        raise ModelFolderError(f"There is no folder {folder}.", "Choose a folder that exists.", folder=str(folder))
-    if (folder / "config.json").is_file():
-        return folder
-    snapshots = folder / "snapshots"
-    if not snapshots.is_dir():
-        raise ModelFolderError(
-            f"There is no config.json in {folder}.",
-            "Choose the folder that holds config.json and the weight files.",
-            folder=str(folder),
-        )
-    main = folder / "refs" / "main"
-    if main.is_file() and (named := snapshots / main.read_text("utf-8").strip()).is_dir():
-        return _with_config(named)
-    there = sorted(path for path in snapshots.iterdir() if path.is_dir())
-    if len(there) != 1:
-        raise ModelFolderError(
-            f"{folder.name} holds {len(there)} snapshots and does not say which one to use.",
-            f"Choose one of them: {', '.join(path.name for path in there)}." if there else "Download the model again.",
-            folder=str(folder),
-            snapshots=len(there),
-        )
-    return _with_config(there[0])
-
-
-def _with_config(snapshot: Path) -> Path:
-    if not (snapshot / "config.json").is_file():
-        raise ModelFolderError(
-            f"There is no config.json in {snapshot}.", "Download the model again.", folder=str(snapshot)
-        )
-    return snapshot
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -74,20 +39,11 @@ def read_config(folder: Path) -> dict[str, Any]:
     Raises:
         ModelFolderError: it cannot be read or is not a JSON object.
     """
-    file = folder / "config.json"
-    try:
-        config = json.loads(file.read_text("utf-8"))
-    except OSError as cause:
-        raise ModelFolderError(f"{file} cannot be read: {cause.strerror}.", "Check the folder.") from cause
-    except (ValueError, RecursionError) as cause:
-        raise ModelFolderError(f"{file} is not valid JSON: {cause}.", "Download config.json again.") from cause
-    if not isinstance(config, dict):
-        raise ModelFolderError(f"{file} does not describe a model.", "Download config.json again.")
-    return config
+    return read_config_file(folder / CONFIG_NAME)
 
 
 def read_shape(folder: Path) -> ModelShape:
-    """Everything the byte arithmetic needs to know of a model folder.
+    """Everything the byte arithmetic needs to know of a model folder, or of a GGUF file.
 
     Weight bytes come from the headers of the weight files, which are checked against config.json; a folder with
     config.json alone works too and is marked `source="config"`.
@@ -99,21 +55,58 @@ def read_shape(folder: Path) -> ModelShape:
         ModelFileError: a weight file is missing, incomplete, or contradicts config.json.
     """
     resolved = resolve_model_folder(folder)
-    text, facts, anatomy = anatomy_of(read_config(resolved))
+    if not resolved.is_dir() or not (has_weights(resolved) and (resolved / CONFIG_NAME).is_file()):
+        files = gguf_files(resolved)
+        if files:
+            return _from_gguf(files)
+    text, facts, anatomy = _anatomy(read_config(resolved))
     plain = plain_format_of_config(text)
     if plain is None:
         facts.assumptions.append("config.json names no weight type; bf16 taken")
         plain = WeightFormat.BF16
+    name = model_name(folder, resolved)
     if has_weights(resolved):
-        return _from_headers(_name(folder, resolved), text, facts, anatomy, plain, read_headers(resolved))
-    expert_format = expert_format_of_config(text, plain)
-    if expert_format not in _VALUE_BYTES:
+        return _from_headers(name, text, facts, anatomy, plain, read_headers(resolved))
+    return _from_config(name, text, facts, anatomy, plain)
+
+
+def _anatomy(config: Mapping[str, Any]) -> tuple[TextConfig, ConfigFacts, Anatomy]:
+    """`anatomy_of`, where sizes that are possible one by one but not together are refused too."""
+    try:
+        return anatomy_of(config)
+    except ValidationError as cause:
+        first = cause.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise CannotEstimateError(
+            f"The configuration describes an impossible model: {where}: {first['msg']:.120}.",
+            "Choose a folder whose config.json is complete.",
+            fact=where,
+        ) from cause
+
+
+def _from_config(name: str, text: TextConfig, facts: ConfigFacts, anatomy: Anatomy, plain: WeightFormat) -> ModelShape:
+    storage = alike(expert_storage_of_config(text, plain, facts.assumptions))
+    dense_format = plain
+    if storage.up.format not in _VALUE_BYTES:
         facts.assumptions.append("all weights outside of the routed experts are counted in bf16")
-        plain = WeightFormat.BF16
+        dense_format = WeightFormat.BF16
     if text.outer:
         facts.assumptions.append("parts for pictures and sound are not counted")
-    dense_bytes = anatomy.dense.plain * _VALUE_BYTES[plain] + anatomy.dense.fp32 * 4
-    return _shape(_name(folder, resolved), text, facts, anatomy, (expert_format, plain, dense_bytes), "config")
+    return _shape(
+        name,
+        text,
+        facts,
+        anatomy,
+        expert_format=storage.up.format,
+        dense_format=dense_format,
+        dense_bytes=_dense_bytes(anatomy, dense_format),
+        source="config",
+        storages=shortest((storage,)),
+    )
+
+
+def _dense_bytes(anatomy: Anatomy, dense_format: WeightFormat) -> int:
+    return anatomy.dense.plain * _VALUE_BYTES[dense_format] + anatomy.dense.fp32 * 4
 
 
 def _shape(
@@ -121,10 +114,15 @@ def _shape(
     text: TextConfig,
     facts: ConfigFacts,
     anatomy: Anatomy,
-    weights: tuple[WeightFormat, WeightFormat, int],
-    source: Any,
+    *,
+    expert_format: WeightFormat,
+    dense_format: WeightFormat,
+    dense_bytes: int,
+    source: Literal["headers", "config"],
+    storages: tuple[ExpertStorage, ...],
+    container: Literal["safetensors", "gguf"] = "safetensors",
+    differences: tuple[Difference, ...] = (),
 ) -> ModelShape:
-    expert_format, dense_format, dense_bytes = weights
     return ModelShape(
         name=name,
         family=text.model_type,
@@ -138,6 +136,9 @@ def _shape(
         dense_bytes=dense_bytes,
         source=source,
         assumptions=tuple(facts.assumptions),
+        container=container,
+        storages=storages,
+        differences=differences,
     )
 
 
@@ -148,68 +149,97 @@ def _from_headers(
     dense: list[TensorEntry] = []
     for entry in table.values():
         layer = layer_of(entry.name)
-        if _NOT_LOADED.search(entry.name) or (layer is not None and layer >= len(anatomy.layers)):
+        if is_not_loaded(entry.name) or (layer is not None and layer >= len(anatomy.layers)):
             continue  # layers for guessing ahead or for speech, and tables that are computed anew
         if is_expert_tensor(entry.name):
             experts.setdefault(-1 if layer is None else layer, []).append(entry)
         elif not (anatomy.tied and entry.name.endswith("lm_head.weight")):
             dense.append(entry)
-    expert_format = expert_format_of_headers([entry for entries in experts.values() for entry in entries])
-    _check_experts(anatomy, experts, expert_format)
+    _check_layers(anatomy, experts)
+    found = stored_experts(anatomy.experts, experts)
+    facts.assumptions += found.assumptions
+    storages = shortest(found.storages)
     dense_bytes = sum(_loaded_bytes(entry, plain, anatomy.fp32_names) for entry in dense)
-    return _shape(name, text, facts, anatomy, (expert_format, plain, dense_bytes), "headers")
+    return _shape(
+        name,
+        text,
+        facts,
+        anatomy,
+        expert_format=main_format(found.storages),
+        dense_format=plain,
+        dense_bytes=dense_bytes + found.beside_bytes,
+        source="headers",
+        storages=storages,
+        differences=_differences(text, anatomy, plain, found.storages, dense_bytes + found.beside_bytes),
+    )
 
 
 def _loaded_bytes(entry: TensorEntry, plain: WeightFormat, fp32_names: tuple[str, ...]) -> int:
     """Bytes of a dense tensor in memory: floats take the model's own type or fp32, packed ones stay as they are."""
-    if entry.dtype not in _FLOATS:
+    if entry.dtype not in _FLOATS or is_quantisation_tensor(entry.name):
         return entry.nbytes
     return entry.values * (4 if any(part in entry.name for part in fp32_names) else _VALUE_BYTES[plain])
 
 
-def _check_experts(anatomy: Anatomy, found: Mapping[int, list[TensorEntry]], weight_format: WeightFormat) -> None:
-    """Compare the routed experts of the files with config.json.
+def _differences(
+    text: TextConfig, anatomy: Anatomy, plain: WeightFormat, storages: tuple[ExpertStorage, ...], dense_bytes: int
+) -> tuple[Difference, ...]:
+    """What config.json alone would have made of it, where that differs."""
+    try:
+        expected = alike(expert_storage_of_config(text, plain, []))
+    except CannotEstimateError:
+        return ()  # config.json leaves the bytes open: there is nothing to compare with
+    dense_format = plain if expected.up.format in _VALUE_BYTES else WeightFormat.BF16
+    sums = {
+        "routed experts": (
+            len(storages) * bank_bytes(anatomy.experts, expected),
+            sum(bank_bytes(anatomy.experts, storage) for storage in storages),
+        ),
+        "other weights": (_dense_bytes(anatomy, dense_format), dense_bytes),
+    }
+    return tuple(
+        Difference(what=what, config_bytes=by_config, file_bytes=in_files)
+        for what, (by_config, in_files) in sums.items()
+        if by_config != in_files
+    )
+
+
+def _check_layers(anatomy: Anatomy, found: Mapping[int, object]) -> None:
+    """Compare the layers that have routed experts in the files with those of the configuration.
 
     Raises:
-        ModelFileError: other layers have experts than config.json says, or a layer has more or fewer bytes.
+        ModelFileError: they are not the same.
     """
     expected = [layer.index for layer in anatomy.layers if layer.moe]
-    fix = "Download config.json and the weight files again; they do not belong together."
-    if sorted(found) != expected:
-        odd = sorted(set(found) ^ set(expected))
-        raise ModelFileError(
-            f"config.json describes routed experts in {len(expected)} layers; the weight files hold them in"
-            f" {len(found)} (first difference: layer {odd[0]}).",
-            fix,
-            layers_in_config=len(expected),
-            layers_in_files=len(found),
-        )
-    if weight_format not in _VALUE_BYTES:
-        return  # scales come in several layouts; the loader checks them
-    declared = _expert_values(anatomy.experts) * _VALUE_BYTES[weight_format]
-    for layer, entries in found.items():
-        held = sum(entry.nbytes for entry in entries)
-        if held != declared:
-            raise ModelFileError(
-                f"The routed experts of layer {layer} take {held:,} B in the weight files;"
-                f" config.json describes {declared:,} B.",
-                fix,
-                layer=layer,
-                declared_bytes=declared,
-                actual_bytes=held,
-            )
+    if sorted(found) == expected:
+        return
+    odd = min(set(found) ^ set(expected))
+    where = f"first difference: layer {odd}" if odd >= 0 else "some tensors do not say their layer"
+    raise ModelFileError(
+        f"config.json describes routed experts in {len(expected)} layers; the weight files hold them in"
+        f" {len(found)} ({where}).",
+        FILES_FIX,
+        layers_in_config=len(expected),
+        layers_in_files=len(found),
+    )
 
 
-def _expert_values(experts: ExpertShape) -> int:
-    """Weights and biases of one layer's experts, without any padding."""
-    up = experts.inner * (2 if experts.has_gate else 1)
-    biases = up + experts.width if experts.has_bias else 0
-    return experts.n_experts * (up * experts.width + experts.width * experts.inner + biases)
-
-
-def _name(asked: Path, resolved: Path) -> str:
-    """The folder's name for people; of a download cache folder the model's own name."""
-    for part in (asked.resolve(), *asked.resolve().parents):
-        if cached := _HUB_FOLDER.fullmatch(part.name):
-            return cached[1].split("--")[-1]
-    return resolved.resolve().name
+def _from_gguf(files: tuple[Path, ...]) -> ModelShape:
+    model = read_gguf(files)
+    text, facts, anatomy = _anatomy(gguf_config(model))
+    found = sort_tensors(model, len(anatomy.layers))
+    _check_layers(anatomy, found.experts)
+    storages = tuple(layer_storage(anatomy.experts, layer, found.experts[layer]) for layer in sorted(found.experts))
+    facts.assumptions.append("weights outside of the routed experts are counted as the GGUF file stores them")
+    return _shape(
+        model.name,
+        text,
+        facts,
+        anatomy,
+        expert_format=main_format(storages),
+        dense_format=WeightFormat.BF16,
+        dense_bytes=found.dense_bytes,
+        source="headers",
+        storages=shortest(storages),
+        container="gguf",
+    )

@@ -1,13 +1,11 @@
-"""How the weights of a checkpoint are stored: from `quantization_config`, or from the tensors themselves."""
+"""How the weights of a checkpoint are stored according to config.json (`dtype`, `quantization_config`)."""
 
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from engine.contract.checkpoint_headers import TensorEntry
 from engine.contract.errors import CannotEstimateError
 from engine.contract.families import TextConfig
-from engine.contract.formats import WeightFormat
+from engine.contract.formats import MatrixStorage, WeightFormat, int_groups, usual_storage
 
 _PLAIN = {
     "float32": WeightFormat.FP32,
@@ -16,27 +14,9 @@ _PLAIN = {
     "float16": WeightFormat.FP16,
     "half": WeightFormat.FP16,
 }
-_PLAIN_TENSORS = {"F32": WeightFormat.FP32, "BF16": WeightFormat.BF16, "F16": WeightFormat.FP16}
-
-# .experts.7.w1.weight | .experts.gate_up_proj_blocks | .experts.fc1.weight | granite's block_sparse_moe.input_linear
-_EXPERT = re.compile(
-    r"\.experts\.(\d+\.|(gate_up|gate|up|down)_proj|w[123]\b|fc[12]\b)"
-    r"|\.block_sparse_moe\.(input|output)_linear\."
-)
-# layers of the language model, not those of parts for pictures and sound
-_LAYER = re.compile(r"^(?:thinker\.|model\.|language_model\.|text_model\.)*layers\.(\d+)\.")
-_FIX = "Choose a model whose experts are stored in bf16 or fp32."
-
-
-def is_expert_tensor(name: str) -> bool:
-    """Whether a tensor belongs to the routed experts: weights, biases and scales, but not the router."""
-    return _EXPERT.search(name) is not None
-
-
-def layer_of(name: str) -> int | None:
-    """The decoder layer of the language model that a tensor's name gives, if any."""
-    match = _LAYER.search(name)
-    return int(match[1]) if match else None
+_INTS = {8: WeightFormat.INT8, 4: WeightFormat.INT4, 3: WeightFormat.INT3, 2: WeightFormat.INT2}
+_FIX = "Choose a copy of this model in bf16, fp8, NVFP4, MXFP4, GPTQ, AWQ or GGUF."
+_MOST_GROUP = 1 << 20
 
 
 def plain_format_of_config(text: TextConfig) -> WeightFormat | None:
@@ -48,76 +28,130 @@ def plain_format_of_config(text: TextConfig) -> WeightFormat | None:
     name = text.anywhere("dtype") or text.anywhere("torch_dtype")
     if name is None or name == "auto":
         return None
-    known = _PLAIN.get(str(name).removeprefix("torch."))
+    known = _PLAIN.get(f"{name!s:.40}".removeprefix("torch."))
     if known is None:
-        raise CannotEstimateError(f"config.json says that weights are of type {name}, which is not known.", _FIX)
+        raise CannotEstimateError(f"config.json says that weights are of type {name!s:.40}, which is not known.", _FIX)
     return known
 
 
-def expert_format_of_config(text: TextConfig, plain: WeightFormat) -> WeightFormat:
-    """How the experts are stored according to `quantization_config`.
+def expert_storage_of_config(text: TextConfig, plain: WeightFormat, assumptions: list[str]) -> MatrixStorage:
+    """How the experts are stored according to `quantization_config`; what it leaves open goes to `assumptions`.
 
     Raises:
         CannotEstimateError: a method whose layout is not known.
     """
     quantised = text.anywhere("quantization_config")
+    if quantised is None:
+        return usual_storage(plain)
     if not isinstance(quantised, dict):
-        return plain
-    method = str(quantised.get("quant_method", "")).lower()
-    algorithm = str(quantised.get("quant_algo", "")).upper()
-    block = quantised.get("weight_block_size")
-    if method == "mxfp4":
-        return WeightFormat.MXFP4
-    if method == "fp8" and block in ([128, 128], (128, 128)):
-        return WeightFormat.FP8_BLOCK
-    if method.startswith("modelopt") or algorithm:
-        if algorithm == "NVFP4":
-            return WeightFormat.NVFP4
-        method = f"{method} {algorithm}".strip()
-    if method == "compressed-tensors":
-        known = _compressed_tensors(quantised)
-        if known is not None:
-            return known
-    raise _unknown(method or "a method without a name")
+        raise _unknown(f"{quantised!r:.60}")
+    method = f"{quantised.get('quant_method', '')!s:.40}".lower()
+    algorithm = f"{quantised.get('quant_algo', '')!s:.40}".upper()
+    known: MatrixStorage | None = None
+    match method:
+        case "mxfp4":
+            known = usual_storage(WeightFormat.MXFP4)
+        case "fp8":
+            known = _fp8(quantised, assumptions)
+        case "fbgemm_fp8":
+            known = usual_storage(WeightFormat.FP8_CHANNEL)
+        case "gptq" | "awq":
+            known = _int_groups(method, quantised)
+        case "compressed-tensors":
+            known = _compressed_tensors(quantised)
+        case _ if method.startswith("modelopt") or algorithm:
+            method = f"{method} {algorithm}".strip()
+            known = _MODELOPT.get(algorithm)
+    if known is None:
+        raise _unknown(method or "a method without a name")
+    return known
 
 
-def _compressed_tensors(quantised: dict[str, Any]) -> WeightFormat | None:
+_MODELOPT = {
+    "NVFP4": usual_storage(WeightFormat.NVFP4),
+    "FP8": usual_storage(WeightFormat.FP8),
+    "MXFP8": usual_storage(WeightFormat.MXFP8),
+    "MXFP4": usual_storage(WeightFormat.MXFP4),
+}
+
+
+def _fp8(quantised: Mapping[str, Any], assumptions: list[str]) -> MatrixStorage | None:
+    """Tiles of `weight_block_size`; an explicit null means one scale a matrix."""
+    if "weight_block_size" in quantised and quantised["weight_block_size"] is None:
+        return usual_storage(WeightFormat.FP8)
+    block = quantised.get("weight_block_size", [128, 128])
+    if not (isinstance(block, list) and len(block) == 2 and all(_count(size) for size in block)):
+        return None
+    if "weight_block_size" not in quantised:
+        assumptions.append("config.json names no block size for fp8 weights; 128 × 128 taken")
+    tiles = {"tile_rows": block[0], "tile_columns": block[1]}
+    return usual_storage(WeightFormat.FP8_BLOCK).model_copy(update=tiles)
+
+
+def _int_groups(method: str, quantised: Mapping[str, Any]) -> MatrixStorage | None:
+    """GPTQ always stores zero points and the group of each column; AWQ has zero points unless told otherwise."""
+    weight_format = _ints(quantised.get("bits", quantised.get("w_bit")))
+    group = quantised.get("group_size", quantised.get("q_group_size"))
+    if weight_format is None or not (group == -1 or _count(group)):
+        return None
+    zeros = method == "gptq" or quantised.get("zero_point", True) is not False
+    order_bytes = 4 if method == "gptq" else 0
+    return int_groups(weight_format, 0 if group == -1 else group, zeros=zeros, order_bytes=order_bytes)
+
+
+def _compressed_tensors(quantised: Mapping[str, Any]) -> MatrixStorage | None:
+    """The first group of `config_groups` that says how weights are stored."""
     groups = quantised.get("config_groups")
-    weights = [
-        group["weights"]
-        for group in (groups.values() if isinstance(groups, dict) else ())
-        if isinstance(group, dict) and isinstance(group.get("weights"), dict)
-    ]
-    layouts = {str(quantised.get("format", ""))}
-    layouts |= {str(group.get("format", "")) for group in (groups or {}).values() if isinstance(group, dict)}
-    if "nvfp4-pack-quantized" in layouts or any(
-        (part.get("num_bits"), part.get("type"), part.get("group_size")) == (4, "float", 16) for part in weights
-    ):
-        return WeightFormat.NVFP4
+    listed = [group for group in groups.values() if isinstance(group, dict)] if isinstance(groups, dict) else []
+    layouts = {f"{part.get('format', '')!s:.40}" for part in (quantised, *listed)}
+    if "nvfp4-pack-quantized" in layouts:
+        return usual_storage(WeightFormat.NVFP4)
     if "mxfp4-pack-quantized" in layouts:
-        return WeightFormat.MXFP4
-    if any(part.get("num_bits") == 8 and part.get("block_structure") in ([128, 128], "128x128") for part in weights):
-        return WeightFormat.FP8_BLOCK
-    return None
+        return usual_storage(WeightFormat.MXFP4)
+    weights: dict[str, Any] = next((group["weights"] for group in listed if isinstance(group.get("weights"), dict)), {})
+    bits, kind, group = weights.get("num_bits"), weights.get("type", "int"), weights.get("group_size")
+    strategy = weights.get("strategy") or ("group" if _count(group) else "tensor")
+    if kind == "float":
+        return _compressed_float(bits, strategy, group, weights.get("block_structure"))
+    weight_format = _ints(bits)
+    if weight_format is None or strategy not in ("group", "channel") or (strategy == "group" and not _count(group)):
+        return None
+    columns = _count(group) if strategy == "group" else 0
+    zeros = weights.get("symmetric", True) is False
+    order_bytes = 4 if weights.get("actorder") in ("group", True) else 0
+    if "int-quantized" in layouts or "naive-quantized" in layouts:  # int8 as it is, not packed in words
+        if weight_format is not WeightFormat.INT8:
+            return None
+        return MatrixStorage(
+            format=weight_format, block_bytes=1, tile_columns=columns, scale_bytes=2, zero_bits=8 if zeros else 0
+        )
+    return int_groups(weight_format, columns, zeros=zeros, order_bytes=order_bytes)
 
 
-def expert_format_of_headers(tensors: Sequence[TensorEntry]) -> WeightFormat:
-    """How the experts are stored according to the types and names of their tensors.
+def _compressed_float(bits: object, strategy: object, group: object, block: object) -> MatrixStorage | None:
+    if bits == 4:
+        return {16: usual_storage(WeightFormat.NVFP4), 32: usual_storage(WeightFormat.MXFP4)}.get(_count(group))
+    if bits != 8:
+        return None
+    if block in ([128, 128], "128x128"):
+        return usual_storage(WeightFormat.FP8_BLOCK)
+    two_bytes = {"scale_bytes": 2}  # scales have the model's own type
+    match strategy:
+        case "tensor":
+            return usual_storage(WeightFormat.FP8)
+        case "channel":
+            return usual_storage(WeightFormat.FP8_CHANNEL).model_copy(update=two_bytes)
+        case _:
+            return None
 
-    Raises:
-        CannotEstimateError: a mix of types, or a layout that is not known.
-    """
-    kinds = {entry.dtype for entry in tensors}
-    if len(kinds) == 1 and (plain := _PLAIN_TENSORS.get(next(iter(kinds)))):
-        return plain
-    names = [entry.name for entry in tensors]
-    if "U8" in kinds and any(name.endswith("_blocks") for name in names):
-        return WeightFormat.MXFP4
-    if "U8" in kinds and any(name.endswith((".weight_scale_2", ".weight_global_scale")) for name in names):
-        return WeightFormat.NVFP4
-    if "F8_E4M3" in kinds and any(name.endswith("weight_scale_inv") for name in names):
-        return WeightFormat.FP8_BLOCK
-    raise _unknown(" and ".join(sorted(kinds)) or "no tensors at all")
+
+def _ints(bits: object) -> WeightFormat | None:
+    return _INTS.get(_count(bits))
+
+
+def _count(value: object) -> int:
+    """The value if it is a sensible whole number above zero, else 0."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MOST_GROUP else 0
 
 
 def _unknown(what: str) -> CannotEstimateError:

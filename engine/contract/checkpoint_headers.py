@@ -1,32 +1,37 @@
 """The tensor table of a safetensors folder: headers only, and every file length checked before anything is allocated.
 
-Format: 8-byte little-endian header length, a JSON header, then the data; offsets count from the start of the data.
+Format: 8-byte little-endian header length, a JSON header, then the data; offsets count from the start of the data,
+which tensors fill without gaps.
 """
 
 import json
 import struct
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from engine.contract.checkpoint_json import MAX_TENSORS, read_index, require_text
 from engine.contract.errors import ModelFileError
 
 INDEX_NAME = "model.safetensors.index.json"
 SINGLE_NAME = "model.safetensors"
-MAX_HEADER_BYTES = 100 * 10**6  # the safetensors library refuses longer ones too
+MAX_HEADER_BYTES = 64 << 20  # the largest published ones, with 280,000 tensors in all shards, have some 40 MB in sum
 
 _BITS = {
-    "F64": 64, "I64": 64, "U64": 64, "F32": 32, "I32": 32, "U32": 32, "BF16": 16, "F16": 16, "I16": 16, "U16": 16,
-    "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "I8": 8, "U8": 8, "BOOL": 8, "F4": 4,
+    "C64": 64, "F64": 64, "I64": 64, "U64": 64, "F32": 32, "I32": 32, "U32": 32, "BF16": 16, "F16": 16, "I16": 16,
+    "U16": 16, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "I8": 8, "U8": 8, "BOOL": 8, "F6_E2M3": 6, "F6_E3M2": 6,
+    "F4": 4,
 }  # fmt: skip
+_MOST = (1 << 63) - 1  # of an offset or a size
+_MOST_SIZES = 32  # of one tensor
 _FIX = "Copy or download this file again."
 
 
 @dataclass(frozen=True, slots=True)
 class TensorEntry:
-    """One tensor on disk. `dtype` is the safetensors name, such as "BF16"; `offset` counts from the file's start."""
+    """One tensor on disk. `dtype` is the file's name for it ("BF16", "Q4_K"); `offset` counts from the file's start."""
 
     name: str
     file: Path
@@ -75,26 +80,24 @@ def read_headers(folder: Path) -> TensorTable:
 
 def _files(folder: Path) -> list[Path]:
     index = folder / INDEX_NAME
-    if not index.is_file():
-        single = folder / SINGLE_NAME
-        files = [single] if single.is_file() else sorted(folder.glob("*.safetensors"))
-        if not files:
-            raise ModelFileError(f"{folder.name} holds no .safetensors file.", "Choose a folder with the weights.")
-        return files
-    try:
-        names = sorted({str(name) for name in json.loads(index.read_text("utf-8"))["weight_map"].values()})
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as cause:
-        raise ModelFileError(f"{INDEX_NAME} is not an index of weight files.", _FIX, file=INDEX_NAME) from cause
-    if strange := next((name for name in names if Path(name).name != name), None):
-        raise ModelFileError(f"{INDEX_NAME} names a file outside of the folder: {strange}.", _FIX, file=INDEX_NAME)
-    if missing := [name for name in names if not (folder / name).is_file()]:
-        raise ModelFileError(
-            f"{missing[0]} is missing: {INDEX_NAME} names {len(names)} weight files, {len(missing)} are not there.",
-            _FIX,
-            file=missing[0],
-            missing_files=len(missing),
-        )
-    return [folder / name for name in names]
+    if index.is_file():
+        names = read_index(index)
+        if missing := [name for name in names if not (folder / name).is_file()]:
+            raise ModelFileError(
+                f"{missing[0]:.120} is missing: {INDEX_NAME} names {len(names)} weight files,"
+                f" {len(missing)} are not there.",
+                _FIX,
+                file=missing[0],
+                missing_files=len(missing),
+            )
+        return [folder / name for name in names]
+    single = folder / SINGLE_NAME
+    files = [single] if single.is_file() else sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise ModelFileError(f"{folder.name} holds no .safetensors file.", "Choose a folder with the weights.")
+    if absent := next((file for file in files if not file.is_file()), None):
+        raise ModelFileError(f"{absent.name} is missing: only a link or a folder has its name.", _FIX, file=absent.name)
+    return files
 
 
 def _read_file(file: Path) -> list[TensorEntry]:
@@ -107,7 +110,7 @@ def _read_file(file: Path) -> list[TensorEntry]:
                 raise _wrong_header_length(file, length, actual)
             raw = stream.read(length)
     except OSError as cause:
-        raise ModelFileError(f"{file.name} cannot be read: {cause.strerror}.", _FIX, file=file.name) from cause
+        raise ModelFileError(f"{file.name} cannot be read: {cause.strerror or cause}.", _FIX, file=file.name) from cause
     start = 8 + length
     entries = _parse(file, raw, start)
     declared = max((entry.offset + entry.nbytes for entry in entries), default=start)
@@ -125,41 +128,77 @@ def _read_file(file: Path) -> list[TensorEntry]:
 
 def _parse(file: Path, raw: bytes, start: int) -> list[TensorEntry]:
     try:
-        header: dict[str, Any] = json.loads(raw, object_pairs_hook=_refuse_twice)
+        _check_size(raw)
+        header: dict[str, Any] = json.loads(raw.decode("utf-8"), object_pairs_hook=_refuse_twice)
         header.pop("__metadata__", None)
         entries = [_entry(file, name, item, start) for name, item in header.items()]
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as cause:
-        raise ModelFileError(f"The header of {file.name} is damaged: {cause}.", _FIX, file=file.name) from cause
-    ordered = sorted(entries, key=lambda entry: (entry.offset, entry.nbytes))
-    for before, after in pairwise(ordered):
-        if after.offset < before.offset + before.nbytes:
-            raise ModelFileError(
-                f"The header of {file.name} places {before.name} and {after.name} over each other.",
-                _FIX,
-                file=file.name,
-            )
+        why = f"no {cause}" if isinstance(cause, KeyError) else f"{cause!s:.200}"
+        raise ModelFileError(f"The header of {file.name} is damaged: {why}.", _FIX, file=file.name) from cause
+    check_order(file, start, entries)
     return entries
 
 
+def check_order(file: Path, start: int, entries: list[TensorEntry], align: int = 1) -> None:
+    """Tensors follow each other from `start` on, each on the next multiple of `align`.
+
+    Raises:
+        ModelFileError: two tensors overlap, or there is a gap.
+    """
+    entries.sort(key=lambda entry: (entry.offset, entry.nbytes))
+    end, before = start, "the header"
+    for entry in entries:
+        if entry.offset < end:
+            raise ModelFileError(
+                f"The header of {file.name} places {before:.120} and {entry.name:.120} over each other: one ends at"
+                f" byte {end:,}, the other begins at {entry.offset:,}.",
+                _FIX,
+                file=file.name,
+            )
+        if entry.offset - end >= align:
+            raise ModelFileError(
+                f"The header of {file.name} leaves {entry.offset - end:,} B unused between {before:.120} and"
+                f" {entry.name:.120}.",
+                _FIX,
+                file=file.name,
+            )
+        end, before = entry.offset + entry.nbytes, entry.name
+
+
+def _check_size(raw: bytes) -> None:
+    """Signs that cannot be part of this many tensors: such a text is parsed into far more memory than it has bytes."""
+    tensors = raw.count(b'"data_offsets"')
+    signs = {"brackets": raw.count(b"["), "braces": raw.count(b"{"), "commas": raw.count(b",") // 8}
+    for name, count in signs.items():
+        if count > 2 * tensors + 10_000:
+            raise ValueError(f"{count:,} {name} for {tensors:,} tensors")
+    if tensors > MAX_TENSORS:
+        raise ValueError(f"{tensors:,} tensors; more than {MAX_TENSORS:,} are refused")
+
+
 def _entry(file: Path, name: str, item: dict[str, Any], start: int) -> TensorEntry:
+    require_text(name)
     begin, end = item["data_offsets"]
     shape = tuple(item["shape"])
-    if not all(isinstance(number, int) and number >= 0 for number in (begin, end, *shape)) or begin > end:
-        raise ValueError(f"{name} has impossible offsets or sizes")
-    entry = TensorEntry(
-        name=name, file=file, offset=start + begin, nbytes=end - begin, dtype=str(item["dtype"]), shape=shape
-    )
-    bits = _BITS.get(entry.dtype)
-    if bits is not None and entry.nbytes != -(-entry.values * bits // 8):
-        raise ValueError(f"{name} has {entry.nbytes:,} B for {entry.values:,} values of type {entry.dtype}")
+    if not all(type(number) is int and 0 <= number <= _MOST for number in (begin, end, *shape)) or begin > end:
+        raise ValueError(f"{name:.120} has impossible offsets or sizes")
+    if len(shape) > _MOST_SIZES:
+        raise ValueError(f"{name:.120} has {len(shape):,} sizes")
+    dtype = item["dtype"]
+    bits = _BITS.get(dtype) if isinstance(dtype, str) else None
+    if bits is None:
+        raise ValueError(f"{name:.120} is of type {dtype!r:.40}, which is not known")
+    entry = TensorEntry(name=name, file=file, offset=start + begin, nbytes=end - begin, dtype=dtype, shape=shape)
+    if entry.nbytes != -(-entry.values * bits // 8):
+        raise ValueError(f"{name:.120} has {entry.nbytes:,} B for {entry.values:,} values of type {dtype}")
     return entry
 
 
 def _refuse_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     table = dict(pairs)
     if len(table) != len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} appears twice")
+        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"{twice!r:.120} appears twice")
     return table
 
 

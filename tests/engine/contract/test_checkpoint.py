@@ -10,8 +10,8 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from engine.contract.checkpoint import TensorEntry, read_shape, resolve_model_folder
-from engine.contract.checkpoint_formats import expert_format_of_headers, is_expert_tensor
+from engine.contract.checkpoint import read_shape, resolve_model_folder
+from engine.contract.checkpoint_names import is_expert_tensor
 from engine.contract.errors import (
     CannotEstimateError,
     ModelFileError,
@@ -118,36 +118,6 @@ def test_parts_for_pictures_in_the_files_are_counted_as_they_are_loaded(tmp_path
     assert shape.family == "gemma4_text"
     assert shape.moe_layers == (0, 1, 2)
     assert shape.dense_bytes == sum(held.values()) - experts
-
-
-def _entry(name: str, dtype: str) -> TensorEntry:
-    return TensorEntry(
-        name=f"model.layers.0.mlp.experts.{name}", file=Path("x"), offset=0, nbytes=0, dtype=dtype, shape=()
-    )
-
-
-@pytest.mark.parametrize(
-    ("tensors", "expected"),
-    [
-        ({"gate_up_proj_blocks": "U8", "gate_up_proj_scales": "U8", "gate_up_proj_bias": "BF16"}, WeightFormat.MXFP4),
-        ({"0.w1.weight": "U8", "0.w1.weight_scale": "F8_E4M3", "0.w1.weight_scale_2": "F32"}, WeightFormat.NVFP4),
-        ({"0.w1.weight_packed": "U8", "0.w1.weight_scale": "F8_E4M3", "0.w1.weight_global_scale": "F32"},
-         WeightFormat.NVFP4),
-        ({"0.up_proj.weight": "F8_E4M3", "0.up_proj.weight_scale_inv": "F32"}, WeightFormat.FP8_BLOCK),
-        ({"0.up_proj.weight": "F16"}, WeightFormat.FP16),
-        ({"0.up_proj.weight": "BF16", "0.down_proj.weight": "F32"}, None),
-        ({"0.up_proj.qweight": "I32", "0.up_proj.scales": "F16"}, None),
-        ({}, None),
-    ],
-)  # fmt: skip
-def test_the_expert_format_comes_from_the_tensors(tensors: dict[str, str], expected: WeightFormat | None) -> None:
-    entries = [_entry(name, dtype) for name, dtype in tensors.items()]
-    assert all(is_expert_tensor(entry.name) for entry in entries)
-    if expected is None:
-        with pytest.raises(CannotEstimateError, match="stored as"):
-            expert_format_of_headers(entries)
-    else:
-        assert expert_format_of_headers(entries) is expected
 
 
 @pytest.mark.parametrize(
@@ -294,9 +264,19 @@ def test_the_expert_format_comes_from_the_quantisation(
 
 @pytest.mark.parametrize(
     "quantisation",
-    [{"quant_method": "gptq"}, {"quant_method": "fp8"}, {"quant_method": "modelopt", "quant_algo": "FP8"}, {}],
+    [
+        {"quant_method": "gptq"},
+        {"quant_method": "gptq", "bits": 5, "group_size": 128},
+        {"quant_method": "awq", "bits": 4, "group_size": "128"},
+        {"quant_method": "fp8", "weight_block_size": [128]},
+        {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"},
+        {"quant_method": "bitsandbytes", "load_in_4bit": True},
+        {"quant_method": ["fp8"]},
+        {},
+        "fp8",
+    ],
 )
-def test_an_unknown_quantisation_cannot_be_estimated(quantisation: dict[str, Any], tmp_path: Path) -> None:
+def test_an_unknown_quantisation_cannot_be_estimated(quantisation: object, tmp_path: Path) -> None:
     with pytest.raises(CannotEstimateError, match="stored as"):
         shape_of(MIXTRAL_8X7B | {"quantization_config": quantisation}, tmp_path)
 

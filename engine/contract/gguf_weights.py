@@ -1,0 +1,105 @@
+"""Routed experts and other weights of a GGUF file: types may differ from layer to layer and from matrix to matrix."""
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Literal
+
+from engine.contract.checkpoint_experts import FILES_FIX
+from engine.contract.checkpoint_headers import TensorEntry
+from engine.contract.errors import CannotEstimateError, ModelFileError
+from engine.contract.formats import ExpertStorage, MatrixStorage, WeightFormat, usual_storage
+from engine.contract.gguf_headers import GGUF_TYPES, GgufModel
+from engine.contract.shape import ExpertShape
+
+_LAYER = re.compile(r"blk\.(\d{1,9})\.")
+# blk.0.ffn_up_exps.weight | older: blk.0.ffn_up.7.weight
+_EXPERT = re.compile(r"blk\.(\d{1,9})\.ffn_(gate_up|gate|up|down)(?:_exps|\.(\d{1,9}))\.(weight|bias)")
+_BLOCKS = {name: (weights, size) for name, weights, size in GGUF_TYPES.values()}
+_FORMATS = {form.value.upper(): form for form in WeightFormat} | {"F32": WeightFormat.FP32, "F16": WeightFormat.FP16}
+_FIX = "Choose a GGUF file with other types."
+
+_What = tuple[str, Literal["weight", "bias"] | str]
+
+
+@dataclass(slots=True)
+class GgufWeights:
+    """What the tensor table says."""
+
+    experts: dict[int, dict[_What, list[TensorEntry]]] = field(default_factory=dict)  # by layer
+    dense_bytes: int = 0
+
+
+def sort_tensors(model: GgufModel, layers: int) -> GgufWeights:
+    """Tell routed experts from what every token uses; layers beyond the last one only guess ahead and are left out."""
+    found = GgufWeights()
+    experts: dict[int, dict[_What, list[TensorEntry]]] = defaultdict(lambda: defaultdict(list))
+    for entry in model.tensors.values():
+        layer = _LAYER.match(entry.name)
+        if layer is not None and int(layer[1]) >= layers:
+            continue
+        if match := _EXPERT.fullmatch(entry.name):
+            experts[int(match[1])][match[2], match[4]].append(entry)
+        else:
+            found.dense_bytes += entry.nbytes
+    found.experts = dict(experts)
+    return found
+
+
+def layer_storage(experts: ExpertShape, layer: int, found: dict[_What, list[TensorEntry]]) -> ExpertStorage:
+    """How one layer's experts are stored.
+
+    Raises:
+        ModelFileError: a matrix is missing or has another shape than the metadata says.
+        CannotEstimateError: a type experts are not stored in.
+    """
+    width, inner, factor = experts.width, experts.inner, 2 if experts.has_gate else 1
+    down = _matrix(experts, layer, "down", found, (inner, width))
+    if ("gate_up", "weight") in found:
+        gate = up = _matrix(experts, layer, "gate_up", found, (width, factor * inner))
+    else:
+        up = _matrix(experts, layer, "up", found, (width, inner))
+        gate = _matrix(experts, layer, "gate", found, (width, inner)) if experts.has_gate else up
+    biases = [entry for (_, kind), entries in found.items() if kind == "bias" for entry in entries]
+    bias_bytes = 2
+    if experts.has_bias:
+        declared = experts.n_experts * (factor * inner + width)
+        if sum(entry.values for entry in biases) != declared or len({entry.dtype for entry in biases}) != 1:
+            raise ModelFileError(
+                f"The biases of the routed experts of layer {layer} are {sum(entry.values for entry in biases):,}"
+                f" numbers; the metadata describes {declared:,}.",
+                FILES_FIX,
+                layer=layer,
+            )
+        bias_bytes = biases[0].nbytes // biases[0].values
+    return ExpertStorage(gate=gate, up=up, down=down, bias_bytes=max(bias_bytes, 1))
+
+
+def _matrix(
+    experts: ExpertShape, layer: int, name: str, found: dict[_What, list[TensorEntry]], size: tuple[int, int]
+) -> MatrixStorage:
+    entries = found.get((name, "weight"), [])
+    together = (*size, experts.n_experts)
+    apart = len(entries) == experts.n_experts and all(entry.shape == size for entry in entries)
+    if not apart and not (len(entries) == 1 and entries[0].shape == together):
+        shapes = ", ".join(" × ".join(map(str, entry.shape)) for entry in entries[:3]) or "nothing"
+        raise ModelFileError(
+            f"The {name} weights of the routed experts of layer {layer} are {shapes} in the file; the metadata"
+            f" describes {' × '.join(map(str, together))}.",
+            FILES_FIX,
+            layer=layer,
+        )
+    kinds = {entry.dtype for entry in entries}
+    kind = entries[0].dtype
+    if len(kinds) != 1 or kind not in _FORMATS:
+        raise CannotEstimateError(
+            f"The {name} weights of the routed experts of layer {layer} are stored as {' and '.join(sorted(kinds))};"
+            " their size in memory is not known.",
+            _FIX,
+            stored_as=kind,
+        )
+    weights, block_bytes = _BLOCKS[kind]
+    usual = usual_storage(_FORMATS[kind])
+    if (usual.block_weights, usual.block_bytes) == (weights, block_bytes):
+        return usual
+    return MatrixStorage(format=_FORMATS[kind], block_weights=weights, block_bytes=block_bytes)
