@@ -42,16 +42,17 @@ def text_config(config: Mapping[str, Any]) -> TextConfig:
     while nested := next((values[key] for key in _NESTED if isinstance(values.get(key), dict)), None):
         outer.append(values)
         if set(nested) <= {"_name_or_path", "model_type", "architectures"}:
+            other = nested.get("_name_or_path") or "another model"
             raise CannotEstimateError(
-                f"config.json only refers to {nested.get('_name_or_path') or 'another model'} for its language model;"
-                " the config.json of that model is missing.",
+                f"config.json only refers to {other!s:.120} for its language model; the config.json of that model is"
+                " missing.",
                 "Add the missing file, or choose the folder of that model.",
                 missing_file="config.json",
             )
         values = nested
     own = values.get("model_type")
     wrapper = outer[-1].get("model_type") if outer else None
-    model_type = str(own or (f"{wrapper}_text" if wrapper else ""))
+    model_type = f"{own or (f'{wrapper}_text' if wrapper else '')!s:.80}"
     return TextConfig(model_type=model_type, values=values, outer=tuple(outer))
 
 
@@ -88,7 +89,7 @@ def _why_not(text: TextConfig) -> SplitpinError:
     """The error for a type that has no family rules."""
     plain = text.model_type.removesuffix("_text")
     names = text.anywhere("architectures")
-    architecture = names[0] if isinstance(names, list) and names else None
+    architecture = names[0][:80] if isinstance(names, list) and names and isinstance(names[0], str) else None
     if reason := CANNOT_ESTIMATE.get(plain):
         return CannotEstimateError(
             f"The memory of {plain} models is not known yet: they have {reason}.",

@@ -8,6 +8,8 @@ from engine.contract.errors import CannotEstimateError
 Flag = tuple[str, bool]  # key of config.json and what the modelling code takes where the key is missing
 
 _FIX = "Choose a folder whose config.json is complete."
+_MOST = 1 << 32  # of any size; a thousand times what models have, and small enough to compute with
+_MOST_LAYERS = 1024
 
 _OTHER_NAMES: dict[str, tuple[str, ...]] = {
     "num_hidden_layers": ("n_layer", "n_layers"),
@@ -48,7 +50,7 @@ class ConfigFacts:
         """A whole number, or None where it is missing.
 
         Raises:
-            CannotEstimateError: the value is not a whole number of at least `least`.
+            CannotEstimateError: the value is not a whole number of at least `least`, or one that no model can have.
         """
         value = self.given(key)
         if value is None:
@@ -58,6 +60,11 @@ class ConfigFacts:
                 f"config.json says {key} = {value!r:.60}, which is not a whole number of at least {least}.",
                 _FIX,
                 fact=key,
+            )
+        most = _MOST_LAYERS if key == "num_hidden_layers" else _MOST
+        if value > most:
+            raise CannotEstimateError(
+                f"config.json says {key} = {value!r:.60}; more than {most:,} are not believed.", _FIX, fact=key
             )
         return value
 
