@@ -2,14 +2,22 @@
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
+
+from typing_extensions import override
 
 LOG_NAME = "launcher.log"
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _FILE_BYTES = 1 << 20
 _OLD_FILES = 3
+
+
+class _Handler(RotatingFileHandler):
+    @override
+    def handleError(self, record: logging.LogRecord) -> None:
+        """A record that a full disk or another launcher's grip on the file refused is lost, without a traceback."""
 
 
 @contextmanager
@@ -20,9 +28,7 @@ def logging_to(logs_dir: Path, level: int = logging.INFO) -> Iterator[Path | Non
     """
     try:
         logs_dir.mkdir(parents=True, exist_ok=True)
-        handler = RotatingFileHandler(
-            logs_dir / LOG_NAME, maxBytes=_FILE_BYTES, backupCount=_OLD_FILES, encoding="utf-8"
-        )
+        handler = _Handler(logs_dir / LOG_NAME, maxBytes=_FILE_BYTES, backupCount=_OLD_FILES, encoding="utf-8")
     except OSError as cause:
         logging.getLogger(__name__).warning("no log file in %s: %s", logs_dir, cause)
         yield None
@@ -37,4 +43,5 @@ def logging_to(logs_dir: Path, level: int = logging.INFO) -> Iterator[Path | Non
     finally:
         logger.removeHandler(handler)
         logger.setLevel(before)
-        handler.close()
+        with suppress(OSError):  # a full disk refuses what is still in the buffer
+            handler.close()

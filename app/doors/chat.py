@@ -4,7 +4,6 @@ import argparse
 import sys
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from app.core.session import EngineStage, SessionState
@@ -17,13 +16,17 @@ from app.doors.common import (
     add_profile,
     add_simulated_gpu,
     engine_argv_of,
-    print_json,
     profile_of,
+    read_not_negative,
+    read_path,
+    read_positive,
 )
 from app.doors.headless import HeadlessEngine, is_ready
+from app.doors.output import print_json, say, tell
 from app.doors.plan import add_wishes, plan_of
 from app.supervision.ledger import RunLedger
 from app.supervision.scan import Scanner, refuse_start
+from engine.contract.errors import UsageError
 from engine.contract.plan import MemoryPlan, Pool, Tier
 from engine.contract.residency import ResidencyReport
 from engine.contract.units import gib
@@ -31,12 +34,18 @@ from engine.contract.units import gib
 
 def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("chat", help="one question and its answer", description=__doc__ or "")
-    parser.add_argument("--model", type=Path, required=True, metavar="DIR", help="model folder")
+    parser.add_argument("--model", type=read_path, required=True, metavar="DIR", help="model folder")
     parser.add_argument("--prompt", required=True, metavar="TEXT", help="the question; - reads it from standard input")
     parser.add_argument("--system", metavar="TEXT", help="system prompt")
-    parser.add_argument("--max-tokens", type=int, metavar="N", help="longest answer; default: what the context holds")
     parser.add_argument(
-        "--temperature", type=float, default=0.0, metavar="T", help="0 (default) always takes the likeliest token"
+        "--max-tokens", type=read_positive, metavar="N", help="longest answer; default: what the context holds"
+    )
+    parser.add_argument(
+        "--temperature",
+        type=read_not_negative,
+        default=0.0,
+        metavar="T",
+        help="0 (default) always takes the likeliest token",
     )
     parser.add_argument("--despite-orphans", action="store_true", help="start although a left-over engine holds memory")
     add_wishes(parser)
@@ -63,28 +72,36 @@ def run(options: argparse.Namespace) -> int:
     Raises:
         SplitpinError: the plan, the start, the load or the request was refused; the engine is gone by then.
     """
+    body = _request(options)
     plan = plan_of(options)
     runs = RunLedger(profile_of(options).runs_dir)
     if not options.despite_orphans:
         refuse_start(Scanner(runs).scan())
-    prompt = sys.stdin.read() if options.prompt == "-" else options.prompt
     started = time.monotonic()
     with HeadlessEngine(plan, runs, engine_argv_of(options)) as engine:
         ready = engine.wait_for(is_ready, (lambda state: None) if options.json else _Progress().show)
         load_s = time.monotonic() - started
-        answer = _ask(engine, _request(options, prompt), echo=not options.json)
+        answer = _ask(engine, body, echo=not options.json)
     residency = ready.residency
     assert residency is not None, "a ready engine has reported"
     answer.timings = {"load_s": load_s, **answer.timings}
     if options.json:
         print_json(_document(answer, plan, residency, ready))
     else:
-        print(_summary(answer, plan, residency), file=sys.stderr)
+        tell(_summary(answer, plan, residency))
     return EXIT_OK
 
 
-def _request(options: argparse.Namespace, prompt: str) -> dict[str, Any]:
-    system = [{"role": "system", "content": options.system}] if options.system is not None else []
+def _request(options: argparse.Namespace) -> dict[str, Any]:
+    """The body of the request.
+
+    Raises:
+        UsageError: a text that is not UTF-8, or a closed standard input.
+    """
+    system = (
+        [] if options.system is None else [{"role": "system", "content": _checked("system prompt", options.system)}]
+    )
+    prompt = _checked("question", _from_stdin() if options.prompt == "-" else options.prompt)
     body: dict[str, Any] = {
         "messages": [*system, {"role": "user", "content": prompt}],
         "stream": True,
@@ -94,12 +111,27 @@ def _request(options: argparse.Namespace, prompt: str) -> dict[str, Any]:
     return body if options.max_tokens is None else {**body, "max_tokens": options.max_tokens}
 
 
+def _from_stdin() -> str:
+    if sys.stdin is None:
+        raise UsageError("There is no standard input to read the question from.", "Write it behind --prompt.")
+    return sys.stdin.read().removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")  # the mark some Windows programs begin with
+
+
+def _checked(what: str, text: str) -> str:
+    """Text that can be sent; Python keeps bytes that are not UTF-8 as halves of surrogate pairs."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as cause:
+        raise UsageError(f"The {what} is not UTF-8 text.", "Save or send it as UTF-8.") from cause
+    return text
+
+
 def _ask(engine: HeadlessEngine, body: dict[str, Any], *, echo: bool) -> _Answer:
     answer = _Answer()
     for chunk in engine.ask(body):
         answer.text.append(chunk.text)
         if echo:
-            print(chunk.text, end="", flush=True)
+            say(chunk.text, end="")
         if chunk.finish_reason is not None:
             answer.finish_reason = chunk.finish_reason
         if (stats := chunk.stats) is not None:
@@ -115,7 +147,7 @@ def _ask(engine: HeadlessEngine, body: dict[str, Any], *, echo: bool) -> _Answer
                     "total_tokens": stats.prompt_tokens + stats.answer_tokens,
                 }
     if echo:
-        print()
+        say("")
     return answer
 
 
@@ -158,6 +190,9 @@ def _summary(answer: _Answer, plan: MemoryPlan, residency: ResidencyReport) -> s
     return "\n".join(lines)
 
 
+_SHOWN = (EngineStage.STARTING, EngineStage.LOADING, EngineStage.CHECKING)  # the others show by what follows
+
+
 class _Progress:
     """One line on standard error for each stage, and one for each tenth of the bytes."""
 
@@ -167,8 +202,8 @@ class _Progress:
     def show(self, state: SessionState) -> None:
         loading = state.loading
         tenth = 10 * loading.bytes_done // max(1, loading.bytes_total) if loading else 0
-        if self._last == (state.stage, tenth) or state.stage is EngineStage.READY:
+        if self._last == (state.stage, tenth) or state.stage not in _SHOWN:
             return
         self._last = (state.stage, tenth)
         amount = f" {gib(loading.bytes_done)} of {gib(loading.bytes_total)}" if loading else ""
-        print(f"{state.stage}{amount}", file=sys.stderr)
+        tell(f"{state.stage}{amount}")

@@ -1,18 +1,15 @@
-"""What the doors share: options, the machine they look at, and how they speak."""
+"""What the doors share: options, how their values are read, and the machine they look at."""
 
 import argparse
-import json
+import math
 import shlex
-import sys
-from collections.abc import Mapping
-from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import NoReturn, Protocol
 
 from typing_extensions import override
 
 from app.paths import Profile
-from engine.contract.errors import Problem, UsageError
+from engine.contract.errors import UsageError
 from engine.contract.facts import HardwareFacts
 from engine.contract.plan import SimulatedGpu
 from engine.contract.units import parse_bytes
@@ -25,6 +22,8 @@ EXIT_REFUSED = 2
 EXIT_INTERRUPTED = 130
 
 PROGRAM = "python -m app"
+MOST = 1_000_000_000  # tokens, layers: more is a slip of the finger
+_DIGITS = 100  # longer ones are not worth converting
 
 
 class Subparsers(Protocol):
@@ -48,13 +47,17 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 def add_profile(parser: argparse.ArgumentParser) -> None:
     # SUPPRESS: the same option before the name of the door must not be overwritten by a default behind it.
     parser.add_argument(
-        "--profile-dir", type=Path, default=argparse.SUPPRESS, metavar="DIR", help="settings, chats, runs and logs"
+        "--profile-dir", type=read_path, default=argparse.SUPPRESS, metavar="DIR", help="settings, chats, runs and logs"
     )
 
 
 def add_machine(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--machine", type=Path, default=argparse.SUPPRESS, metavar="FILE", help="a recorded machine instead of this one"
+        "--machine",
+        type=read_path,
+        default=argparse.SUPPRESS,
+        metavar="FILE",
+        help="a recorded machine instead of this one",
     )
 
 
@@ -74,10 +77,55 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def read_path(text: str) -> Path:
+    """A path as people type it; `~` is the home folder also where no shell has replaced it."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("the path is empty")
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as cause:
+        raise argparse.ArgumentTypeError(f"{text!r} names no home folder") from cause
+
+
+def read_natural(text: str) -> int:
+    """A whole number from 0 to `MOST`."""
+    if not text.isdecimal() or not text.isascii():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    if len(text) > _DIGITS or int(text) > MOST:
+        raise argparse.ArgumentTypeError(f"must be at most {MOST:,}")
+    return int(text)
+
+
+def read_positive(text: str) -> int:
+    """A whole number from 1 to `MOST`."""
+    if (number := read_natural(text)) < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number
+
+
+def read_not_negative(text: str) -> float:
+    """A number of at least 0."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not (math.isfinite(number) and number >= 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 0")
+    return number
+
+
+def read_amount(text: str) -> int:
+    """Bytes, such as "20GiB"."""
+    try:
+        return parse_bytes(text)
+    except ValueError as cause:
+        raise argparse.ArgumentTypeError(str(cause)) from cause
+
+
 def profile_of(options: argparse.Namespace) -> Profile:
     """The profile that was asked for, or the user's own."""
     folder: Path | None = getattr(options, "profile_dir", None)
-    return Profile.default() if folder is None else Profile(folder.expanduser().absolute())
+    return Profile.default() if folder is None else Profile(folder.absolute())
 
 
 def facts_of(options: argparse.Namespace) -> HardwareFacts:
@@ -115,8 +163,12 @@ def simulated_gpu(text: str) -> SimulatedGpu:
     """
     fix = "Write it like vram=800MiB,pin=300MiB,refuse-pin-after=4."
     values: dict[str, int] = {}
+    seen: set[str] = set()
     for part in text.split(","):
         key, _, value = part.strip().replace("_", "-").partition("=")
+        if key in seen:
+            raise UsageError(f"{key!r} of the simulated GPU is given twice.", fix)
+        seen.add(key)
         try:
             match key:
                 case "vram" | "pin":
@@ -131,23 +183,3 @@ def simulated_gpu(text: str) -> SimulatedGpu:
         return SimulatedGpu.model_validate({"pin_bytes": 0, **values})
     except ValueError as cause:
         raise UsageError("A simulated GPU needs vram above 0, and no limit below 0.", fix) from cause
-
-
-def print_json(document: Mapping[str, Any]) -> None:
-    """The one document of a door."""
-    print(json.dumps(document, indent=2, ensure_ascii=False))
-
-
-def print_problem(problem: Problem, *, as_json: bool) -> None:
-    """A refusal: as a document, or sentence and fix for people on standard error."""
-    if as_json:
-        print_json({"error": problem.model_dump(mode="json")})
-    else:
-        print(f"{problem.sentence}\n{problem.fix}".strip(), file=sys.stderr)
-
-
-def speak_utf8() -> None:
-    """Standard output and error in UTF-8, whatever the console's code page is."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(encoding="utf-8", errors="replace")

@@ -10,14 +10,28 @@ import httpx
 from app.chat.chunks import DONE, Chunk, problem_of, read_chunk
 from app.chat.sse import SseParser
 from app.core.session import EngineStage, Happening, ProcessEnded, SessionState, StartRequested, StopRequested, step
+from app.doors.interrupts import held_back
 from app.supervision.engine_child import EngineChild
 from app.supervision.ledger import RunLedger
-from engine.contract.errors import EngineStoppedError, ReportedError
+from engine.contract.errors import EngineStoppedError, ReportedError, SplitpinError
 from engine.contract.events import Event, Hello
 from engine.contract.plan import MemoryPlan
 
 _TICK_S = 0.2  # a wait without a limit cannot be interrupted by Ctrl-C on Windows
 _END_S = 60.0
+_SILENCE_S = 120.0  # an engine that computes sends a sign of life every few seconds
+_VERDICT_S = 5.0  # between a broken connection and the news that the process has ended
+
+
+class NoAnswerError(SplitpinError):
+    """The engine runs, but it does not answer, or answers with something else."""
+
+    kind = "no_answer"
+
+    def __init__(self, cause: Exception) -> None:
+        silent = isinstance(cause, httpx.TimeoutException)
+        what = f"has not answered for {_SILENCE_S:.0f} s" if silent else f"answered with something else: {cause}"
+        super().__init__(f"The engine runs, but {what}.", "Try again; the engine's log has the details.")
 
 
 class HeadlessEngine:
@@ -34,14 +48,19 @@ class HeadlessEngine:
 
     def __enter__(self) -> "HeadlessEngine":
         self._apply(StartRequested(self._plan))
-        self._child = EngineChild.start(
-            self._plan,
-            run_ledger=self._ledger,
-            on_event=self._hear,
-            on_log=lambda line: None,
-            on_end=lambda problem: self._apply(ProcessEnded(problem)),
-            engine_argv=self._engine_argv,
-        )
+        try:
+            with held_back():
+                self._child = EngineChild.start(
+                    self._plan,
+                    run_ledger=self._ledger,
+                    on_event=self._hear,
+                    on_log=lambda line: None,
+                    on_end=lambda problem: self._apply(ProcessEnded(problem)),
+                    engine_argv=self._engine_argv,
+                )
+        except KeyboardInterrupt:
+            self.__exit__(None, None, None)
+            raise
         return self
 
     def __exit__(
@@ -49,8 +68,8 @@ class HeadlessEngine:
     ) -> None:
         if self._child is None:
             return
-        self._apply(StopRequested())
         try:
+            self._apply(StopRequested())
             self._child.stop()
             while not self._child.wait(_TICK_S):
                 pass
@@ -99,20 +118,26 @@ class HeadlessEngine:
 
         Raises:
             ReportedError: the engine refused the request, or ended while it answered.
+            NoAnswerError: it lives, but the connection broke or nothing came for a long time.
         """
         base = self.state.api_base
         try:
             with (
-                httpx.Client(trust_env=False, timeout=httpx.Timeout(10, read=None)) as client,
+                httpx.Client(trust_env=False, timeout=httpx.Timeout(10, read=_SILENCE_S)) as client,
                 client.stream("POST", f"{base}/chat/completions", json=body) as response,
             ):
                 if response.status_code != httpx.codes.OK:
                     response.read()
                     raise ReportedError(problem_of(_json_of(response), response.status_code))
                 yield from _chunks(response.iter_bytes())
-        except httpx.HTTPError as cause:
-            state = self.wait_for(lambda state: not state.running, lambda state: None)
-            raise self.end_of(state) from cause
+        except (httpx.HTTPError, ValueError) as cause:
+            if not isinstance(cause, httpx.TimeoutException) and self._ends_within(_VERDICT_S):
+                raise self.end_of(self.state) from cause
+            raise NoAnswerError(cause) from cause
+
+    def _ends_within(self, limit_s: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._state.running, limit_s)
 
     def end_of(self, state: SessionState) -> ReportedError:
         """Why an engine that should run does not."""

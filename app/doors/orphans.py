@@ -2,9 +2,9 @@
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 
-from app.doors.common import EXIT_OK, EXIT_REFUSED, Subparsers, add_json, add_profile, print_json, profile_of
+from app.doors.common import EXIT_OK, EXIT_REFUSED, Subparsers, add_json, add_profile, profile_of, read_path
+from app.doors.output import print_json, say
 from app.orphans.classify import classify
 from app.orphans.sweep import EndReport
 from app.orphans.verdicts import Orphan, Verdicts
@@ -17,7 +17,9 @@ from engine.system.recorded import RecordedProcesses
 
 def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("orphans", help="left-over engine processes", description=__doc__ or "")
-    parser.add_argument("--processes", type=Path, metavar="FILE", help="a recorded process table instead of this PC")
+    parser.add_argument(
+        "--processes", type=read_path, metavar="FILE", help="a recorded process table instead of this PC"
+    )
     parser.add_argument(
         "--end",
         nargs="*",
@@ -67,17 +69,22 @@ def _print(verdicts: Verdicts, reports: Sequence[EndReport], *, as_json: bool) -
         print_json({**document, "ended": [report.model_dump(mode="json") for report in reports]})
         return
     if not verdicts.orphans:
-        print("No left-over processes.")
+        say("No left-over processes.")
     for orphan in verdicts.orphans:
-        print(f"{_mark(orphan)}  {orphan.name}, PID {', '.join(str(pid) for pid in orphan.pids)}, {_age(orphan.age_s)}")
-        print(f"    holds {_size(orphan.gpu_bytes)} of VRAM and {_size(orphan.rss_bytes)} of RAM")
-        print(f"    {orphan.reason}")
+        say(f"{_mark(orphan)}  {orphan.name}, PID {', '.join(str(pid) for pid in orphan.pids)}, {_age(orphan.age_s)}")
+        say(f"    holds {_size(orphan.gpu_bytes)} of VRAM and {_size(orphan.rss_bytes)} of RAM")
+        say(f"    {orphan.reason}")
         if orphan.confidence != "ours" and orphan.command_line:
-            print(f"    command line: {orphan.command_line}")
+            say(f"    command line: {_printable(orphan.command_line)}")
     for other in verdicts.others:
-        print(f"in use    {other.name}, PID {other.pid}: {other.reason}")
+        say(f"in use    {other.name}, PID {other.pid}: {other.reason}")
     for report in reports:
-        print(report.sentence)
+        say(report.sentence)
+
+
+def _printable(text: str) -> str:
+    """A foreign command line may hold anything, orders to the terminal too."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def _mark(orphan: Orphan) -> str:

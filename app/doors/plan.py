@@ -1,8 +1,6 @@
 """`python -m app plan`: what a model folder needs on this machine, or on a recorded one. README.md has the JSON."""
 
 import argparse
-import sys
-from pathlib import Path
 from typing import Any
 
 from app.doors.common import (
@@ -11,10 +9,15 @@ from app.doors.common import (
     Subparsers,
     add_json,
     add_machine,
+    add_profile,
     add_simulated_gpu,
     facts_of,
-    print_json,
+    read_amount,
+    read_natural,
+    read_path,
+    read_positive,
 )
+from app.doors.output import print_json, say, tell
 from app.planning.budgets import budgets
 from app.planning.planner import make_plan
 from app.planning.stops import SliderStops, slider_stops
@@ -26,27 +29,30 @@ from engine.contract.estimate import banks, kv_bytes_per_token, kv_cache_bytes
 from engine.contract.facts import HardwareFacts
 from engine.contract.plan import MemoryPlan, Pool, Tier
 from engine.contract.shape import ModelShape
-from engine.contract.units import gib, parse_bytes
+from engine.contract.units import gib
 
 
 def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("plan", help="where every byte of a model would go", description=__doc__ or "")
-    parser.add_argument("--model", type=Path, required=True, metavar="DIR", help="model folder; config.json is enough")
+    parser.add_argument(
+        "--model", type=read_path, required=True, metavar="DIR", help="model folder; config.json is enough"
+    )
     parser.add_argument("--stops", action="store_true", help="list every stop of the slider")
     add_wishes(parser)
     add_simulated_gpu(parser)
     add_machine(parser)
+    add_profile(parser)
     add_json(parser)
 
 
 def add_wishes(parser: argparse.ArgumentParser) -> None:
     """The wishes a command line can express, for every door that plans."""
-    parser.add_argument("--context", type=_positive, metavar="N", help="tokens of prompt plus answer")
-    parser.add_argument("--vram-layers", type=_natural, metavar="N", help="default: as many as fit")
-    parser.add_argument("--pinned-layers", type=_natural, metavar="N", help="at most; default: fill the quota")
-    parser.add_argument("--pin-cap", type=_amount, metavar="SIZE", help="limit for pinned memory, such as 20GiB")
+    parser.add_argument("--context", type=read_positive, metavar="N", help="tokens of prompt plus answer")
+    parser.add_argument("--vram-layers", type=read_natural, metavar="N", help="default: as many as fit")
+    parser.add_argument("--pinned-layers", type=read_natural, metavar="N", help="at most; default: fill the quota")
+    parser.add_argument("--pin-cap", type=read_amount, metavar="SIZE", help="limit for pinned memory, such as 20GiB")
     parser.add_argument("--allow-pageable", action="store_true", help="layers beyond RAM may be moved to disk")
-    parser.add_argument("--prefill-chunk", type=_positive, metavar="N", default=DEFAULT_PREFILL_CHUNK)
+    parser.add_argument("--prefill-chunk", type=read_positive, metavar="N", default=DEFAULT_PREFILL_CHUNK)
 
 
 def wishes_of(options: argparse.Namespace) -> Wishes:
@@ -82,9 +88,9 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json(found)
     else:
-        print(as_text(found))
+        say(as_text(found))
     if "error" in found and not options.json:
-        print(f"{found['error']['sentence']}\n{found['error']['fix']}", file=sys.stderr)
+        tell(f"{found['error']['sentence']}\n{found['error']['fix']}")
     return EXIT_REFUSED if "error" in found else EXIT_OK
 
 
@@ -255,22 +261,3 @@ def _show_stop(stop: dict[str, Any]) -> str:
 def _each(sizes: list[int]) -> str:
     least, most = min(sizes, default=0), max(sizes, default=0)
     return f"{gib(least)} each" if least == most else f"{gib(least)} to {gib(most)} each"
-
-
-def _natural(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
-    return int(text)
-
-
-def _positive(text: str) -> int:
-    if (number := _natural(text)) < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return number
-
-
-def _amount(text: str) -> int:
-    try:
-        return parse_bytes(text)
-    except ValueError as cause:
-        raise argparse.ArgumentTypeError(str(cause)) from cause

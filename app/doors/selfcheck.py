@@ -16,10 +16,10 @@ from app.doors.common import (
     add_json,
     add_profile,
     engine_argv_of,
-    print_json,
     profile_of,
 )
 from app.doors.headless import HeadlessEngine
+from app.doors.output import print_json, say
 from app.paths import demo_model_dir, models_dir, program_dir
 from app.supervision.ledger import RunLedger
 from engine.contract.estimate import Costs, Split, ledger
@@ -74,11 +74,11 @@ def run(options: argparse.Namespace) -> int:
         print_json(document)
         return EXIT_OK
     for name, path in paths.items():
-        print(f"{name:<12} {path}")
+        say(f"{name:<12} {path}")
     for name, version in versions.items():
-        print(f"{name:<20} {version or 'not installed'}")
-    print(f"demo model   {'complete' if document['demo_model'] else 'not prepared'}")
-    print(f"engine       started, said hello and stopped (PID {document['engine']['pid']})")
+        say(f"{name:<20} {version or 'not installed'}")
+    say(f"demo model   {'complete' if document['demo_model'] else 'not prepared'}")
+    say(f"engine       started, said hello and stopped (PID {document['engine']['pid']})")
     return EXIT_OK
 
 

@@ -8,6 +8,7 @@ GIB = 1 << 30
 
 _UNITS = {"": 1, "B": 1, "KIB": KIB, "MIB": MIB, "GIB": GIB, "TIB": GIB << 10, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 _UNKNOWN = {"", "-", "n/a", "not available", "not supported", "unknown", "unknown error", "insufficient permissions"}
+_MOST_BYTES = 1 << 60  # an exbibyte
 _BYTES = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 
 
@@ -15,12 +16,15 @@ def parse_bytes(text: str) -> int:
     """Read "800MiB", "1.5 GiB", "64 GB" or a bare number of bytes.
 
     Raises:
-        ValueError: not a number with a known unit.
+        ValueError: not a number with a known unit, or an absurd one.
     """
     match = _BYTES.fullmatch(text)
     if match is None or match[2].upper() not in _UNITS:
         raise ValueError(f"not an amount of memory: {text!r} (examples: 800MiB, 1.5GiB, 1048576)")
-    return round(float(match[1]) * _UNITS[match[2].upper()])
+    amount_bytes = float(match[1]) * _UNITS[match[2].upper()]
+    if amount_bytes > _MOST_BYTES:
+        raise ValueError(f"more memory than any computer has: {text[:40]!r}")
+    return round(amount_bytes)
 
 
 def reported_bytes(text: str) -> int | None:

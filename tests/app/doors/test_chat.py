@@ -1,5 +1,6 @@
 """`python -m app chat`: the whole way without a window."""
 
+import io
 import json
 import os
 import signal
@@ -159,20 +160,72 @@ def test_a_left_over_engine_refuses_the_start_unless_the_user_says_so(
         assert wait_until(lambda: not lives(left_over))
 
 
-@pytest.mark.skipif(os.name == "nt", reason="Ctrl-C reaches a child of a test on POSIX only")
-def test_ctrl_c_stops_the_engine_and_leaves_nothing(tmp_path: Path, model: Path) -> None:
+@pytest.mark.skipif(os.name == "nt", reason="signals reach a child of a test on POSIX only")
+@pytest.mark.parametrize("request_to_end", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_request_to_end_stops_the_engine_and_leaves_nothing(tmp_path: Path, model: Path, request_to_end: str) -> None:
     words = _words(tmp_path, model, "--prompt", QUESTION, fake=f"--token-delay-ms 50 --reply '{'word ' * 500}'")
     command = [sys.executable, "-m", "app", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as door:
         assert door.stdout is not None and door.stderr is not None
         assert door.stdout.read(8) == "word wor"
         (entry,) = RunLedger(tmp_path / "profile" / "runs").read()
-        door.send_signal(signal.SIGINT)
+        door.send_signal(signal.Signals[request_to_end])
         _, err = door.communicate(timeout=60)
     assert door.returncode == 130
     assert "Traceback" not in err
     assert not lives(entry.engine)
     assert _no_run_left(tmp_path)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a process cannot send itself Ctrl-C there")
+def test_ctrl_c_in_the_moment_of_the_start_leaves_nothing(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[RunEntry] = []
+    record = RunLedger.record
+
+    def interrupted(self: RunLedger, entry: RunEntry) -> bool:
+        if not started:
+            os.kill(os.getpid(), signal.SIGINT)
+        started.append(entry)
+        return record(self, entry)
+
+    monkeypatch.setattr(RunLedger, "record", interrupted)
+    assert main(_words(tmp_path, model, "--prompt", QUESTION)) == 130
+    assert not lives(started[0].engine)
+    assert _no_run_left(tmp_path)
+
+
+def test_an_engine_that_says_something_else_is_named(
+    tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.doors.headless._VERDICT_S", 0.1)
+
+    def nonsense(payload: str) -> None:
+        raise ValueError("an event is not a JSON object")
+
+    monkeypatch.setattr("app.doors.headless.read_chunk", nonsense)
+    assert main(_words(tmp_path, model, "--prompt", QUESTION, "--json")) == 2
+    error = _document(capsys)["error"]
+    assert error["kind"] == "no_answer"
+    assert "not a JSON object" in error["sentence"]
+    assert _no_run_left(tmp_path)
+
+
+def test_a_question_on_standard_input_may_begin_with_a_mark(
+    tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("\ufeffWho?"))
+    assert main(_words(tmp_path, model, "--prompt", "-", "--json")) == 0
+    assert _document(capsys)["answer"] == "You said: Who?"
+
+
+def test_a_closed_standard_input_is_a_refusal(
+    tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    assert main(_words(tmp_path, model, "--prompt", "-", "--json")) == 2
+    assert _document(capsys)["error"]["kind"] == "usage"
 
 
 @pytest.mark.slow
