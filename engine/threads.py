@@ -18,10 +18,14 @@ def prepare_threads(cores: int | None = None) -> int:
         The number of threads torch will use.
 
     Raises:
-        ValueError: OMP_NUM_THREADS is set and is not a number.
+        ValueError: OMP_NUM_THREADS is set, and its first number (the others are for nested loops) is none above 0.
     """
     if cores is None:
         cores = psutil.cpu_count(logical=False) or os.cpu_count() or 1
     for name, value in _PASSIVE.items():
         os.environ.setdefault(name, value)
-    return int(os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores - 1))))
+    asked = os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores - 1)))
+    first = asked.split(",")[0].strip()
+    if not first.isdecimal() or int(first) < 1:
+        raise ValueError(f"OMP_NUM_THREADS is {asked!r}, not a number of threads")
+    return int(first)

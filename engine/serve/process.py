@@ -76,7 +76,7 @@ class EngineProcess:
                 signal.signal(getattr(signal, name), lambda *_: self.request_stop())
         has_parent = arguments.parent_pid is not None
         threading.Thread(target=self._obey, args=(has_parent,), name="commands", daemon=True).start()
-        prepare_threads()
+        _prepare_threads()
         plan = read_plan(arguments.plan)
 
         from engine.serve.http import create_app  # slow to import: only after hello
@@ -110,6 +110,13 @@ class EngineProcess:
                 self.request_stop()
         if has_parent:
             self.request_stop()
+
+
+def _prepare_threads() -> None:
+    try:
+        prepare_threads()
+    except ValueError as cause:
+        raise UsageError(f"{cause}.", "Set it to the number of cores to use, or remove it.") from cause
 
 
 def read_plan(file: Path) -> MemoryPlan:

@@ -29,3 +29,15 @@ def test_what_the_user_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
     assert prepare_threads(8) == 3
     assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE"
+
+
+@pytest.mark.parametrize("asked", ["abc", "0", "-2", "", ",2"])
+def test_a_setting_that_is_no_number_of_threads_is_named(monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", asked)
+    with pytest.raises(ValueError, match=f"OMP_NUM_THREADS is '{asked}'"):
+        prepare_threads(8)
+
+
+def test_of_a_list_for_nested_loops_the_first_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "4,2")
+    assert prepare_threads(8) == 4
