@@ -1,6 +1,7 @@
 """The implementations for this system. Each is imported only when asked for, so that asking for one stays cheap."""
 
 import os
+from collections.abc import Callable
 
 from engine.contract.processes import ProcessIdentity
 from engine.system.protocols import (
@@ -37,6 +38,17 @@ def live_memory() -> LiveMemory:
     from engine.system.posix_probe import PosixLiveMemory
 
     return PosixLiveMemory()
+
+
+def machine_memory() -> tuple[int, Callable[[], int]]:
+    """RAM in bytes, and a call that tells how much of it is available now."""
+    if _WINDOWS:
+        from engine.system import windows_memory
+
+        return windows_memory.ram().total, lambda: windows_memory.ram().available
+    from engine.system import posix_memory
+
+    return posix_memory.ram().total, lambda: posix_memory.ram().available
 
 
 def host_allocator() -> HostAllocator:

@@ -1,0 +1,262 @@
+"""How fast a split will answer: from figures measured on this PC and from earlier runs, always as a range.
+
+What a token costs is a sum, because the engine computes one layer after another:
+
+- active experts of a layer, top_k / E of its bank, are read by the processor that computes them;
+- experts of pinned layers that are in no slot cross to the GPU first. How many are is not known before a run: as many
+  as slots hold if all experts are chosen equally often, fewer misses (the square root of that) if some are favoured;
+- the other weights are read once, the embedding at most in part; keys and values of an empty to a full context;
+- every layer calls some dozens of small operations, whose time is measured too.
+
+A run of the same split beats all of this. Runs of another split of the model correct the sum by what it was off there.
+"""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import Field
+
+from engine.contract.estimate import banks, kv_cache_bytes, kv_value_bytes
+from engine.contract.plan import MemoryPlan, Tier
+from engine.contract.rates import KernelRates, MeasuredRates
+from engine.contract.record import Record
+
+NOT_MEASURED = "not measured on this PC"
+LEAST_ANSWER_TOKENS = 16  # fewer say little about a rate
+LEAST_PROMPT_TOKENS = 64
+_SMALL_OPS = (40, 160)  # calls of one decoder layer with its experts, least and most
+_RUN_SPREAD = 0.10  # a single run is believed to a tenth
+_OTHER_SPLIT_SPREAD = 0.20
+
+Basis = Literal["runs of this split", "runs of this model", "figures of this PC"]
+
+
+class SpeedRun(Record):
+    """Rates of one answered request, and the split it ran on."""
+
+    model: str
+    device: str
+    tiers: tuple[int, int, int, int] = Field(description="layers in vram, pinned, locked, pageable")
+    expert_slots: int = Field(ge=0)
+    prompt_tokens: int = Field(ge=0)
+    answer_tokens: int = Field(ge=0)
+    decode_tok_s: float = Field(gt=0)
+    prefill_tok_s: float | None = Field(default=None, gt=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """From the slowest to the fastest that is expected."""
+
+    slow: float
+    fast: float
+
+    @property
+    def middle(self) -> float:
+        """The geometric mean: rates are off by factors."""
+        return math.sqrt(self.slow * self.fast)
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Tokens a second."""
+
+    decode_tok_s: Range
+    prefill_tok_s: Range | None  # None: only decoding was seen
+    basis: Basis
+
+    def prefill_s(self, prompt_tokens: int) -> Range | None:
+        """Seconds until the first token of a prompt of this length; `slow` is the longer one."""
+        if self.prefill_tok_s is None:
+            return None
+        return Range(prompt_tokens / self.prefill_tok_s.slow, prompt_tokens / self.prefill_tok_s.fast)
+
+
+def run_of(
+    plan: MemoryPlan,
+    *,
+    prompt_tokens: int,
+    answer_tokens: int,
+    decode_tok_s: float | None,
+    prefill_tok_s: float | None,
+) -> SpeedRun | None:
+    """What is worth remembering of a request; None where the answer was too short to tell."""
+    if not decode_tok_s or answer_tokens < LEAST_ANSWER_TOKENS:
+        return None
+    return SpeedRun(
+        model=_model(plan),
+        device=plan.device,
+        tiers=_tiers(plan),
+        expert_slots=plan.expert_slots,
+        prompt_tokens=prompt_tokens,
+        answer_tokens=answer_tokens,
+        decode_tok_s=decode_tok_s,
+        prefill_tok_s=prefill_tok_s if prefill_tok_s and prompt_tokens >= LEAST_PROMPT_TOKENS else None,
+    )
+
+
+def predict(plan: MemoryPlan, rates: MeasuredRates | None, runs: Sequence[SpeedRun] = ()) -> Speed | None:
+    """Rates of a plan; None where neither figures nor runs tell. A simulated GPU has a speed of its own: its runs."""
+    mine = [run for run in runs if run.model == _model(plan) and run.device == plan.device]
+    same = [run for run in mine if run.tiers == _tiers(plan)]
+    summed = None if plan.device == "simulated" or rates is None else _summed(plan, rates)
+    if same:
+        decode = _seen([run.decode_tok_s for run in same])
+        prefill = [run.prefill_tok_s for run in same if run.prefill_tok_s is not None]
+        expected = None if summed is None else summed.prefill_tok_s
+        return Speed(decode, _seen(prefill) if prefill else expected, "runs of this split")
+    if summed is None or rates is None:
+        return None
+    factors = [factor for run in mine if (factor := _off(plan, run, rates)) is not None]
+    if not factors:
+        return summed
+    factor = statistics.median(factors)
+    return Speed(
+        _around(summed.decode_tok_s.middle * factor, _OTHER_SPLIT_SPREAD), summed.prefill_tok_s, "runs of this model"
+    )
+
+
+def faster(first: Speed, second: Speed) -> float | None:
+    """How many times as fast the first split decodes as the second; None where the ranges overlap."""
+    a, b = first.decode_tok_s, second.decode_tok_s
+    return a.middle / b.middle if a.slow > b.fast or a.fast < b.slow else None
+
+
+def speed_line(speed: Speed | None, prompt_tokens: int = 4096) -> str:
+    """ "About 9 to 14 tokens a second; a prompt of 4,096 tokens takes 20 to 31 s (figures of this PC)"."""
+    if speed is None:
+        return f"Speed: {NOT_MEASURED}"
+    waiting = speed.prefill_s(prompt_tokens)
+    prompt = (
+        ""
+        if waiting is None
+        else (f"; a prompt of {prompt_tokens:,} tokens takes {_span(waiting.fast, waiting.slow)} s")
+    )
+    return f"About {_span(speed.decode_tok_s.slow, speed.decode_tok_s.fast)} tokens a second{prompt} ({speed.basis})"
+
+
+def comparison_line(first: Speed | None, second: Speed | None) -> str:
+    """How a split compares with another one, in words."""
+    if first is None or second is None:
+        return f"Which of the two is faster is {NOT_MEASURED}"
+    factor = faster(first, second)
+    if factor is None:
+        return "No clear difference in speed"
+    return f"About {factor:.1f} times as fast" if factor > 1 else f"About {1 / factor:.1f} times as slow"
+
+
+def _summed(plan: MemoryPlan, rates: MeasuredRates) -> Speed | None:
+    """By the figures alone; None where one of them is missing for these weights."""
+    shape, on_gpu = plan.model, plan.device == "cuda"
+    cpu, gpu = rates.cpu.get(shape.expert_format), rates.gpu.get(shape.expert_format)
+    dense = gpu if on_gpu else cpu
+    if cpu is None or dense is None or (on_gpu and rates.pinned_copy_bytes_s is None):
+        return None
+    held = dict.fromkeys(Tier, 0)
+    for tier, size in zip(plan.tiers, banks(shape), strict=True):
+        held[tier] += size
+    call_s = (rates.gpu_small_op_s if on_gpu else None) or rates.small_op_s
+    slow = _token_s(plan, rates, held, dense, cpu, slowest=True) + len(shape.layers) * _SMALL_OPS[1] * call_s
+    fast = _token_s(plan, rates, held, dense, cpu, slowest=False) + len(shape.layers) * _SMALL_OPS[0] * call_s
+    chunk_slow, chunk_fast = _chunk_s(plan, rates, held, dense, cpu)
+    calls_s = len(shape.layers) * call_s
+    return Speed(
+        Range(1 / slow, 1 / fast),
+        Range(
+            plan.prefill_chunk / (chunk_slow + _SMALL_OPS[1] * calls_s),
+            plan.prefill_chunk / (chunk_fast + _SMALL_OPS[0] * calls_s),
+        ),
+        "figures of this PC",
+    )
+
+
+def _token_s(
+    plan: MemoryPlan,
+    rates: MeasuredRates,
+    held: dict[Tier, int],
+    dense: KernelRates,
+    cpu: KernelRates,
+    *,
+    slowest: bool,
+) -> float:
+    """Seconds of reading weights for one token."""
+    shape = plan.model
+    active = shape.experts.top_k / shape.experts.n_experts
+    embedding = shape.vocab_size * shape.hidden_size * kv_value_bytes(shape)
+    other = shape.dense_bytes + kv_cache_bytes(shape, plan.context_tokens)
+    if not slowest:
+        other = max(shape.dense_bytes - embedding, 0)
+    seconds = (other + active * (held[Tier.VRAM] + held[Tier.PINNED])) / dense.bytes_s
+    seconds += active * (held[Tier.LOCKED] + held[Tier.PAGEABLE]) / cpu.bytes_s
+    if held[Tier.PINNED] and rates.pinned_copy_bytes_s is not None:
+        share = min(1.0, plan.expert_slots / (plan.layers_in(Tier.PINNED) * shape.experts.n_experts))
+        misses = 1 - (share if slowest else share**0.5)
+        seconds += misses * active * held[Tier.PINNED] / rates.pinned_copy_bytes_s
+    return seconds
+
+
+def _chunk_s(
+    plan: MemoryPlan, rates: MeasuredRates, held: dict[Tier, int], dense: KernelRates, cpu: KernelRates
+) -> tuple[float, float]:
+    """Seconds of one prefill chunk, slow and fast: computing and reading one after the other, or at the same time."""
+    shape, tokens = plan.model, plan.prefill_chunk
+    chosen = min(1.0, tokens * shape.experts.top_k / shape.experts.n_experts)  # share of the experts that are used
+    value_bytes = kv_value_bytes(shape)
+    experts = shape.experts
+    matrices = 3 if experts.has_gate else 2
+    layer_operations = 2 * tokens * experts.top_k * matrices * experts.width * experts.inner
+    on_cpu = plan.layers_in(Tier.LOCKED) + plan.layers_in(Tier.PAGEABLE)
+    elsewhere = len(plan.tiers) - on_cpu
+    dense_operations = 2 * tokens * shape.dense_bytes / value_bytes
+    compute = (dense_operations + elsewhere * layer_operations) / dense.flops_s
+    compute += on_cpu * layer_operations / cpu.flops_s
+    read = (shape.dense_bytes + chosen * (held[Tier.VRAM] + held[Tier.PINNED])) / dense.bytes_s
+    read += chosen * (held[Tier.LOCKED] + held[Tier.PAGEABLE]) / cpu.bytes_s
+    if held[Tier.PINNED] and rates.pinned_copy_bytes_s is not None:
+        read += chosen * held[Tier.PINNED] / rates.pinned_copy_bytes_s
+    return compute + read, max(compute, read)
+
+
+def _off(plan: MemoryPlan, run: SpeedRun, rates: MeasuredRates) -> float | None:
+    """By what factor the sum was wrong for a run of another split of this model."""
+    counts = dict(zip(Tier, run.tiers, strict=True))
+    if sum(run.tiers) != len(plan.tiers):
+        return None
+    tiers = tuple(tier for tier, count in counts.items() for _ in range(count))
+    there = plan.model_copy(update={"tiers": tiers, "expert_slots": run.expert_slots})
+    summed = _summed(there, rates)
+    return None if summed is None else run.decode_tok_s / summed.decode_tok_s.middle
+
+
+def _model(plan: MemoryPlan) -> str:
+    return f"{plan.model.name} ({plan.model.stored_as})"
+
+
+def _tiers(plan: MemoryPlan) -> tuple[int, int, int, int]:
+    vram, pinned, locked, pageable = (plan.layers_in(tier) for tier in Tier)
+    return vram, pinned, locked, pageable
+
+
+def _seen(values: Sequence[float]) -> Range:
+    """The range of what was seen; a single value, or values closer together than that, are widened a little."""
+    around = _around(statistics.median(values), _RUN_SPREAD)
+    return Range(min(min(values), around.slow), max(max(values), around.fast))
+
+
+def _around(middle: float, spread: float) -> Range:
+    return Range(middle / (1 + spread), middle * (1 + spread))
+
+
+def _span(least: float, most: float) -> str:
+    low, high = _number(least), _number(most)
+    return low if low == high else f"{low} to {high}"
+
+
+def _number(value: float) -> str:
+    """Two digits that mean something: 0.42, 3.1, 27, 310."""
+    if value < 1:
+        return f"{value:.2f}"
+    return f"{value:.1f}" if value < 10 else f"{value:,.0f}"

@@ -1,0 +1,196 @@
+"""Measures the engine's own kernel and copies on buffers laid out like banks and larger than any cache.
+
+So weights come from memory, as they do in a real run. Letters: T tokens, A active experts a token, M width of the
+model, F width of an expert.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from engine.banks.devices import Device
+from engine.contract.formats import WeightFormat
+from engine.contract.plan import SimulatedGpu
+from engine.contract.rates import KernelRates, MeasuredRates
+from engine.contract.units import MIB
+from engine.experts.kernels import ExpertWeights, routed_forward
+from engine.system.protocols import HostBlock
+from engine.system.select import host_allocator
+
+DeviceKind = Literal["cpu", "cuda", "simulated"]
+
+WIDTH, INNER = 2048, 1024  # M and F of a usual expert: 12 MiB in bf16
+ACTIVE = 8
+PROMPT_TOKENS = 256
+COPY_BYTES = 128 * MIB
+ENOUGH_S = 0.5  # of repetitions for one figure
+_REPEATS = 3  # at least
+_SMALL_OPS = 200
+_FORMATS = {WeightFormat.BF16: torch.bfloat16, WeightFormat.FP32: torch.float32}
+
+
+def measure(kind: DeviceKind, gpu_uuid: str | None, bank_bytes: int) -> MeasuredRates:
+    """All figures of one machine; `bank_bytes` of weights are used, 3 experts at least.
+
+    Raises:
+        NoGpuError: a GPU was asked for and cannot be used.
+        NotEnoughMemoryError: the buffers do not fit the GPU.
+    """
+    began_s = time.monotonic()
+    cpu = torch.device("cpu")
+    gpu: dict[str, object] = {} if kind == "cpu" else _gpu(_device(kind, gpu_uuid), bank_bytes)
+    with torch.inference_mode():
+        source = torch.ones(COPY_BYTES, dtype=torch.uint8)
+        target = torch.empty_like(source)
+        figures: dict[str, object] = {
+            "device": "CPU",
+            "threads": torch.get_num_threads(),
+            "cpu": {form: kernel_rates(dtype, cpu, bank_bytes, _nothing) for form, dtype in _FORMATS.items()},
+            "small_op_s": small_op_s(cpu, _nothing),
+            "memcpy_bytes_s": COPY_BYTES / median_s(lambda: target.copy_(source)),
+        }
+    return MeasuredRates.model_validate({**figures, **gpu, "elapsed_s": time.monotonic() - began_s})
+
+
+def kernel_rates(
+    dtype: torch.dtype, device: torch.device, bank_bytes: int, synchronize: Callable[[], None]
+) -> KernelRates:
+    """Decoding: A experts of one token, others each time. Prefill: all experts for many tokens at once."""
+    bank = _Bank(dtype, device, bank_bytes)
+    hidden = torch.full((1, WIDTH), 0.01, dtype=dtype, device=device)
+    prompt = torch.full((PROMPT_TOKENS, WIDTH), 0.01, dtype=dtype, device=device)
+    one = torch.ones(1, bank.active, device=device)
+    many = torch.ones(PROMPT_TOKENS, bank.active, device=device)
+    everyone = torch.arange(PROMPT_TOKENS * bank.active, device=device) % bank.n_experts
+
+    def decode() -> None:
+        ids = torch.tensor([bank.next_experts()], device=device)
+        routed_forward(hidden, ids, one, bank.n_experts, bank, _Gated())
+        synchronize()
+
+    def prefill() -> None:
+        routed_forward(prompt, everyone.view(PROMPT_TOKENS, -1), many, bank.n_experts, bank, _Gated())
+        synchronize()
+
+    operations = 2 * PROMPT_TOKENS * bank.active * 3 * WIDTH * INNER
+    return KernelRates(
+        bytes_s=bank.active * bank.expert_bytes / median_s(decode), flops_s=operations / median_s(prefill)
+    )
+
+
+def small_op_s(device: torch.device, synchronize: Callable[[], None]) -> float:
+    """Seconds of one operation on a tensor so small that only the call itself takes time."""
+    small = torch.ones(1, 64, device=device)
+
+    def run() -> None:
+        for _ in range(_SMALL_OPS):
+            small.add(1)
+        synchronize()
+
+    return median_s(run) / _SMALL_OPS
+
+
+def median_s(run: Callable[[], object]) -> float:
+    """Median time of a call; the first one, which still warms caches up, does not count."""
+    run()
+    times: list[float] = []
+    while len(times) < _REPEATS or sum(times) < ENOUGH_S:
+        began = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)
+
+
+class _Bank:
+    """Experts one behind the other in memory; hands out weights as the engine's layers do."""
+
+    def __init__(self, dtype: torch.dtype, device: torch.device, nbytes: int) -> None:
+        values = 3 * WIDTH * INNER
+        self.expert_bytes = values * dtype.itemsize
+        self.n_experts = max(3, nbytes // self.expert_bytes)
+        self.active = min(ACTIVE, self.n_experts)
+        self._values = torch.full((self.n_experts, values), 0.01, dtype=dtype, device=device)  # filled: pages exist
+        self._next = 0
+
+    def next_experts(self) -> list[int]:
+        """A experts that were not used for the longest time."""
+        chosen = [(self._next + step) % self.n_experts for step in range(self.active)]
+        self._next = (self._next + self.active) % self.n_experts
+        return chosen
+
+    def stream(self, experts: list[int]) -> Iterator[ExpertWeights]:
+        """Weights of each expert."""
+        up = 2 * INNER * WIDTH
+        for expert in experts:
+            record = self._values[expert]
+            yield ExpertWeights(record[:up].view(2 * INNER, WIDTH), record[up:].view(WIDTH, INNER), None, None)
+
+
+class _Gated:
+    """The usual gated activation."""
+
+    transposed = False
+
+    def activate(self, gate_up: Tensor) -> Tensor:
+        """[T, 2F] to [T, F]."""
+        gate, up = gate_up.chunk(2, dim=-1)
+        return F.silu(gate) * up
+
+    def finish(self, out: Tensor) -> Tensor:
+        """Nothing comes after."""
+        return out
+
+
+def _device(kind: DeviceKind, gpu_uuid: str | None) -> Device:
+    if kind == "simulated":
+        from engine.banks.simulated_device import SimulatedDevice
+
+        return SimulatedDevice(SimulatedGpu(vram_bytes=2 * COPY_BYTES, pin_bytes=2 * COPY_BYTES))
+    from engine.banks.cuda_device import CudaDevice
+
+    return CudaDevice(gpu_uuid)
+
+
+def _gpu(device: Device, bank_bytes: int) -> dict[str, object]:
+    """Figures of a GPU, real or simulated."""
+    with torch.inference_mode():
+        kernel = kernel_rates(torch.bfloat16, device.torch_device, bank_bytes, device.synchronize)
+        small = small_op_s(device.torch_device, device.synchronize)
+        block = host_allocator().allocate(COPY_BYTES)
+        block.populate()
+        pageable, pinned = _copy_rates(device, block)
+        block.free()
+    device.close()
+    return {
+        "device": device.name,
+        "simulated": device.simulated,
+        "gpu": {WeightFormat.BF16: kernel},
+        "gpu_small_op_s": small,
+        "pinned_copy_bytes_s": pinned,
+        "pageable_copy_bytes_s": pageable,
+    }
+
+
+def _copy_rates(device: Device, block: HostBlock) -> tuple[float, float]:
+    """Bytes a second from ordinary and from pinned memory, on the way on which expert slots are filled."""
+    source = torch.frombuffer(block.buffer, dtype=torch.uint8)
+    target = device.allocate(block.nbytes, "expert slots")
+
+    def copy() -> None:
+        device.copy_in(target, source, device.mark())
+        device.synchronize()
+
+    pageable = block.nbytes / median_s(copy)
+    device.pin(block.address, block.nbytes)
+    pinned = block.nbytes / median_s(copy)
+    device.unpin(block.address)
+    return pageable, pinned
+
+
+def _nothing() -> None:
+    """There is nothing to wait for on a CPU."""
