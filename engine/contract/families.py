@@ -11,7 +11,10 @@ from engine.contract.families_facts import ConfigFacts
 from engine.contract.families_table import FAMILIES, TIED_BY_DEFAULT
 
 _NESTED = ("text_config", "language_config", "llm_config", "thinker_config")
+_AHEAD = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers")
 _EXPERT_KEYS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+_TEXT_ALONE = frozenset({"llama4", "qwen3_5_moe", "qwen4_exp"})  # transformers runs their text part without the wrapper
+_TIED_WRAPPERS = frozenset({"kimi_k25"})
 _UNTIED_WRAPPERS = frozenset({"qwen3_vl_moe"})  # their text part alone would be tied
 
 
@@ -69,17 +72,20 @@ def anatomy_of(config: Mapping[str, Any]) -> tuple[TextConfig, ConfigFacts, Anat
         raise _why_not(text)
     facts = ConfigFacts(text.values, text.model_type)
     anatomy = rule(facts, _tied(text))
+    if ahead := next((count for key in _AHEAD if (count := facts.quiet(key, 0))), 0):
+        layers = "1 layer that guesses tokens ahead is" if ahead == 1 else f"{ahead} layers that guess tokens ahead are"
+        facts.assumptions.append(f"{layers} not loaded and not counted")
     return text, facts, anatomy
 
 
 def _tied(text: TextConfig) -> bool:
     """Whether the output head is the input embedding: the outermost configuration decides, as in transformers."""
     default = text.model_type in TIED_BY_DEFAULT
-    if not text.outer:
+    if not text.outer or text.outer[-1].get("model_type") in _TEXT_ALONE:
         return ConfigFacts(text.values, text.model_type).flag(("tie_word_embeddings", default))
     wrapper = text.outer[-1]
     wrapper_type = str(wrapper.get("model_type"))
-    default = default and wrapper_type not in _UNTIED_WRAPPERS
+    default = wrapper_type in _TIED_WRAPPERS or (default and wrapper_type not in _UNTIED_WRAPPERS)
     tied = ConfigFacts(wrapper, wrapper_type).flag(("tie_word_embeddings", default))
     inner = text.values.get("tie_word_embeddings") is True
     return tied or (inner and wrapper_type == "glm4v_moe")

@@ -63,7 +63,8 @@ MixerRule = Callable[[ConfigFacts, "Family"], tuple[Mixer, ...]]
 class Family:
     """Where one model type departs from the plain decoder with routed experts. Defaults are the most usual case.
 
-    `vocab_size`, `max_context` and `top_k` are the defaults of the configuration class in transformers 5.24.
+    `vocab_size`, `max_context` and `top_k` are the defaults of the configuration class in transformers 5.24; a `top_k`
+    of 0 says that it has none.
     """
 
     vocab_size: int
@@ -282,4 +283,4 @@ def _top_k(facts: ConfigFacts, default: int) -> int:
     listed = facts.given("num_experts_per_tok")
     if isinstance(listed, list):  # a number per layer: the slots must hold the largest
         return max((number for number in listed if isinstance(number, int) and number > 0), default=default)
-    return facts.assumed("num_experts_per_tok", default, least=1)
+    return facts.assumed("num_experts_per_tok", default, least=1) if default else facts.required("num_experts_per_tok")

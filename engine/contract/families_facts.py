@@ -16,9 +16,10 @@ _OTHER_NAMES: dict[str, tuple[str, ...]] = {
     "hidden_size": ("n_embd", "d_model"),
     "num_attention_heads": ("n_head", "n_heads"),
     "num_key_value_heads": ("n_head_kv",),
-    "max_position_embeddings": ("n_positions", "n_ctx"),
+    "max_position_embeddings": ("n_positions", "n_ctx", "model_max_length"),
     "num_experts": ("num_local_experts", "n_routed_experts", "moe_num_experts"),
-    "num_experts_per_tok": ("moe_topk", "moe_k", "top_k_experts"),
+    "num_experts_per_tok": ("moe_topk", "moe_k", "top_k_experts", "num_experts_per_token"),
+    "layer_types": ("layers_block_type",),
     "n_shared_experts": ("num_shared_experts", "moe_num_shared_experts"),
 }
 

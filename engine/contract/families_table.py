@@ -1,9 +1,13 @@
-"""All families with ordinary attention that transformers 5.24 runs through its experts interface."""
+"""All families that transformers 5.24 runs through its experts interface and whose memory is known."""
 
 from engine.contract.families_anatomy import AnatomyRule
 from engine.contract.families_full import FULL_FAMILIES
+from engine.contract.families_hybrid import HYBRID_FAMILIES
+from engine.contract.families_latent import LATENT_FAMILIES
 from engine.contract.families_sliding import SLIDING_FAMILIES
 
-FAMILIES: dict[str, AnatomyRule] = {**FULL_FAMILIES, **SLIDING_FAMILIES}
+FAMILIES: dict[str, AnatomyRule] = {**FULL_FAMILIES, **SLIDING_FAMILIES, **LATENT_FAMILIES, **HYBRID_FAMILIES}
 
-TIED_BY_DEFAULT = frozenset({"cohere2_moe", "ernie4_5_moe", "gemma4_text", "qwen3_vl_moe_text"})
+TIED_BY_DEFAULT = frozenset(
+    {"cohere2_moe", "ernie4_5_moe", "gemma4_text", "lara_mini", "lfm2_moe", "qwen3_vl_moe_text"}
+)

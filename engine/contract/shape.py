@@ -51,6 +51,7 @@ class StateShape(Record):
     """What a layer with linear attention, Mamba or a short convolution keeps; in the order of transformers' cache."""
 
     tensors: tuple[StateTensor, ...]
+    resumes: bool = Field(default=True, description="several tokens at once go on from the state; False: only one")
 
 
 class ExpertShape(Record):
@@ -135,6 +136,11 @@ class ModelShape(Record):
     def moe_layers(self) -> tuple[int, ...]:
         """Indices of the layers with routed experts, ascending; tier lists follow this order."""
         return tuple(layer.index for layer in self.layers if layer.moe)
+
+    @property
+    def resumes_in_chunks(self) -> bool:
+        """Whether a long prompt can be computed chunk after chunk."""
+        return all(layer.state is None or layer.state.resumes for layer in self.layers)
 
     @property
     def kv_layers(self) -> tuple[KvShape, ...]:

@@ -27,7 +27,7 @@ from engine.experts.layer import ExpertLayer, InPlace
 from engine.experts.transfer import SlotPool
 from engine.model.dense import DENSE_DTYPES, WEIGHTS, load_dense, read_config
 from engine.model.expert_map import ExpertMap
-from engine.model.kv_cache import KvCache, check_layers
+from engine.model.kv_cache import cache_for, check_layers
 from engine.model.loaded import LoadedModel
 from engine.model.self_test import self_test
 from engine.model.text_settings import read_text_settings
@@ -173,7 +173,7 @@ class _Load:
             model = load_dense(config, table, plan.model.dense_format, reader, self._device)
             self._note_dense()
             self._stage("cache")
-            cache = KvCache(plan.model, plan.context_tokens, self._device, self._dtype)
+            cache = cache_for(config, plan.model, plan.context_tokens, self._device, self._dtype)
             self._undo.callback(cache.close)
             experts = ExpertMap(model, table, self._layout)
             self._check_layers(experts)

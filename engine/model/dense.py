@@ -49,17 +49,23 @@ def model_class(config: Any) -> type[Any]:
 
 
 def read_config(folder: Path) -> Any:
-    """The configuration of a model folder; code in the folder is never run.
+    """The configuration of the model that is run: of a folder, or of its text part where transformers runs that alone.
+
+    Code in the folder is never run.
 
     Raises:
         UnsupportedModelError: transformers does not know the model type.
     """
     try:
-        return transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (ValueError, KeyError, OSError) as cause:
         raise UnsupportedModelError(
             f"{folder.name} cannot be run: {str(cause).splitlines()[0]}", "Choose another model folder."
         ) from cause
+    text_part = config.sub_configs.get("text_config")
+    if text_part is not None and model_class(config).config_class is text_part:
+        return config.get_text_config()
+    return config
 
 
 def load_dense(
@@ -114,6 +120,10 @@ def load_dense(
 
 
 def dense_bytes(model: nn.Module) -> int:
-    """Bytes of all weights the model holds now; tied weights count once."""
-    storages = {tensor.untyped_storage().data_ptr(): tensor.nbytes for tensor in model.state_dict().values()}
-    return sum(storages.values())
+    """Bytes of all weights the model holds now; tied weights count once, parts of one stored tensor each."""
+    places = {(tensor.untyped_storage().data_ptr(), tensor.storage_offset()): tensor for tensor in _weights(model)}
+    return sum(tensor.nbytes for tensor in places.values())
+
+
+def _weights(model: nn.Module) -> list[Tensor]:
+    return [tensor for tensor in model.state_dict().values() if tensor.nbytes]

@@ -55,7 +55,7 @@ class KvCache(Cache):
         layers = [self._layer(layer) for layer in shape.layers]
         _must_equal("KV cache", self.nbytes, kv_cache_bytes(shape, context_tokens))
         _must_equal("states of a sequence", self.state_nbytes, state_bytes(shape))
-        super().__init__(layers=layers)
+        Cache.__init__(self, layers=layers)  # not super(): a model may ask for a kind of cache that is built otherwise
 
     def _layer(self, layer: LayerShape) -> Any:
         if layer.kv is None and layer.state is None:
@@ -106,6 +106,20 @@ def _must_equal(what: str, actual: int, planned: int) -> None:
         )
 
 
+def cache_for(config: Any, shape: ModelShape, context_tokens: int, device: Device, dtype: torch.dtype) -> KvCache:
+    """The cache of a model; a few ask for a kind of their own.
+
+    Raises:
+        PlanMismatchError: the bytes are not those of the plan.
+        NotEnoughVramError: they do not fit.
+    """
+    if config.get_text_config().model_type == "minimax":
+        from engine.model.lightning_cache import LightningCache
+
+        return LightningCache(shape, context_tokens, device, dtype)
+    return KvCache(shape, context_tokens, device, dtype)
+
+
 def check_layers(config: Any, shape: ModelShape) -> None:
     """Compare the plan's windows and kinds of layers with those that transformers' own cache would use.
 
@@ -125,12 +139,13 @@ def check_layers(config: Any, shape: ModelShape) -> None:
                 "Plan the start again.",
                 layer=layer.index,
             )
+        indexed = layer.kv is not None and layer.kv.index_dim > 0
         kept = (
             isinstance(theirs, CacheLayerMixin),
             isinstance(theirs, LinearAttentionCacheLayerMixin),
-            hasattr(theirs, "update_indexer"),
+            indexed and hasattr(theirs, "update_indexer"),  # it has one too where the index of another layer is used
         )
-        planned = (layer.kv is not None, layer.state is not None, layer.kv is not None and layer.kv.index_dim > 0)
+        planned = (layer.kv is not None, layer.state is not None, indexed)
         if kept != planned:
             raise PlanMismatchError(
                 f"Layer {layer.index} keeps {_kept_words(kept)}; the plan counts {_kept_words(planned)}.",

@@ -115,7 +115,7 @@ class KvLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
         return self._keys.nbytes + self._values.nbytes
 
 
-class IndexedKvLayer(KvLayer):
+class IndexedKvLayer(KvLayer):  # type: ignore[no-untyped-call]
     """Full attention that chooses tokens by a key of their own, [1, tokens, D]; DeepSeek's sparse attention.
 
     The model asks for these keys before or after those of the attention, so both count their tokens.

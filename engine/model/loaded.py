@@ -38,6 +38,7 @@ class LoadedModel(LanguageModel):
         self.generation_defaults = text.generation_defaults
         self.stop_token_ids = text.stop_token_ids
         self._chunk = plan.prefill_chunk
+        self._resumes = plan.model.resumes_in_chunks
         self._model: Any = model
         self._cache = cache
         self._cache_argument = cache_argument
@@ -64,12 +65,15 @@ class LoadedModel(LanguageModel):
             raise ValueError("prefill needs at least one token")
         self._check_room(len(token_ids))
         logits: Tensor | None = None
-        for start in range(0, len(token_ids), self._chunk):
+        done = 0
+        while done < len(token_ids):
             if cancelled():
                 raise GenerationCancelledError
-            chunk = token_ids[start : start + self._chunk]
+            size = self._chunk if self._resumes or not self._cached else 1
+            chunk = token_ids[done : done + size]
             logits = self._step(chunk)
-            on_progress(start + len(chunk))
+            done += len(chunk)
+            on_progress(done)
         return cast(Tensor, logits)
 
     @override

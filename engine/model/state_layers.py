@@ -13,7 +13,7 @@ from engine.contract.shape import KvShape, StateShape
 from engine.model.kv_layers import IndexedKvLayer, KvLayer
 
 
-class StateLayer(LinearAttentionLayer):  # type: ignore[misc]
+class StateLayer(LinearAttentionLayer):
     """transformers' own layer with its buffers given: it copies into them, and so a long prompt goes on in chunks."""
 
     def __init__(self, state: StateShape, buffers: Sequence[Tensor]) -> None:
@@ -25,14 +25,16 @@ class StateLayer(LinearAttentionLayer):  # type: ignore[misc]
         raise PlanMismatchError("The model keeps a state that the plan does not count.", "Plan the start again.")
 
     @override
-    def update_conv_state(self, conv_states: Tensor, state_idx: int = 0, **kwargs: Any) -> Tensor:
-        _check(self.conv_states, state_idx, conv_states, -1, kwargs.get("conv_kernel_size"))
-        return super().update_conv_state(conv_states, state_idx, **kwargs)  # type: ignore[no-any-return]
+    def update_conv_state(
+        self, conv_states: Tensor, state_idx: int = 0, conv_kernel_size: int | None = None, **kwargs: Any
+    ) -> Tensor:
+        _check(self.conv_states, state_idx, conv_states, -1, conv_kernel_size)
+        return super().update_conv_state(conv_states, state_idx, conv_kernel_size, **kwargs)
 
     @override
     def update_recurrent_state(self, recurrent_states: Tensor, state_idx: int = 0, **kwargs: Any) -> Tensor:
         _check(self.recurrent_states, state_idx, recurrent_states, None, None)
-        return super().update_recurrent_state(recurrent_states, state_idx, **kwargs)  # type: ignore[no-any-return]
+        return super().update_recurrent_state(recurrent_states, state_idx, **kwargs)
 
     @property
     def state_nbytes(self) -> int:
@@ -41,7 +43,7 @@ class StateLayer(LinearAttentionLayer):  # type: ignore[misc]
         return sum(buffer.nbytes for buffer in held if buffer is not None)
 
 
-class KvStateLayer(StateLayer, KvLayer):
+class KvStateLayer(StateLayer, KvLayer):  # type: ignore[no-untyped-call]
     """A layer with attention and states beside it."""
 
     is_compileable = False
@@ -58,7 +60,7 @@ class KvStateLayer(StateLayer, KvLayer):
         KvLayer.reset(self)
 
 
-class IndexedKvStateLayer(StateLayer, IndexedKvLayer):
+class IndexedKvStateLayer(StateLayer, IndexedKvLayer):  # type: ignore[no-untyped-call]
     """The same where attention chooses its tokens."""
 
     is_compileable = False

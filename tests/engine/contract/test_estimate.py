@@ -18,6 +18,7 @@ from engine.contract.estimate import (
     kv_bytes_per_token,
     kv_cache_bytes,
     ledger,
+    state_bytes,
     workspace_bytes,
 )
 from engine.contract.families_anatomy import Family
@@ -38,6 +39,7 @@ from tests.support.model_configs import (
     PHI35_MOE,
     QWEN3_30B,
     QWEN3_235B,
+    QWEN3_NEXT_80B,
     QWEN15_MOE,
     QWEN35_35B,
     Config,
@@ -69,9 +71,22 @@ def test_t04_the_layer_rule_leaves_out_dense_layers(tmp_path: Path) -> None:
     assert stepped.moe_layers == tuple(range(1, 48, 2))
 
 
-def test_t05_linear_attention_is_refused_with_the_reason(tmp_path: Path) -> None:
-    with pytest.raises(CannotEstimateError, match="linear attention"):
-        shape_of(QWEN35_35B, tmp_path)
+def test_t05_qwen35_keeps_tokens_in_every_fourth_layer_and_states_in_the_others(tmp_path: Path) -> None:
+    shape = shape_of(QWEN35_35B, tmp_path / "interval")
+    assert [layer.index for layer in shape.layers if layer.kv] == list(range(3, 40, 4))
+    assert kv_bytes_per_token(shape) == 20_480
+    assert kv_cache_bytes(shape, 262_144) == 5 << 30
+    assert kv_cache_bytes(shape, 131_141) == 2_685_767_680
+    assert len(shape.moe_layers) == 40
+    assert _bank(shape, WeightFormat.NVFP4) == 452_984_832
+    assert 40 * _bank(shape, WeightFormat.NVFP4) == 18_119_393_280
+    theory = 30 * (32 * 128 * 128 * 4 + 8192 * 3 * 4)  # fp32, and three inputs of a convolution of width four
+    assert state_bytes(shape) == 30 * (32 * 128 * 128 * 4 + 8192 * 4 * 2)  # ours: bf16 convolution, all four inputs
+    assert 0.5 * theory < state_bytes(shape) < 1.5 * theory
+    kinds = ["linear_attention"] * 3 + ["full_attention"]
+    text = QWEN35_35B["text_config"] | {"layer_types": kinds * 10, "full_attention_interval": None}
+    named = shape_of(QWEN35_35B | {"text_config": text}, tmp_path / "types")
+    assert named.layers == shape.layers
 
 
 def test_t06_gpt_oss_caps_its_windowed_layers(tmp_path: Path) -> None:
@@ -89,9 +104,25 @@ def test_t06_all_weights_of_gpt_oss_add_up_to_the_published_checkpoint(tmp_path:
     assert 36 * _bank(shape) + shape.dense_bytes == 65_248_815_744
 
 
-def test_t07_latent_attention_is_refused_with_the_reason(tmp_path: Path) -> None:
-    with pytest.raises(CannotEstimateError, match="latent attention"):
-        shape_of(DEEPSEEK_V3, tmp_path)
+def test_t07_deepseek_v3_keeps_latents_and_says_so(tmp_path: Path) -> None:
+    shape = shape_of(DEEPSEEK_V3, tmp_path)
+    assert kv_bytes_per_token(shape) == (512 + 64) * 2 * 61 == 70_272
+    assert shape.moe_layers == tuple(range(3, 61))
+    assert shape.expert_format is WeightFormat.FP8_BLOCK
+    assert _bank(shape) == 11_277_041_664
+    note = next(note for note in shape.assumptions if "latent" in note)
+    assert "512 + 64 values a token" in note
+    assert "128 heads" in note
+    expanded = 128 * (192 + 128) * 2  # bytes a token of the one layer that is computed
+    assert workspace_bytes(shape, 512, 32_768) - workspace_bytes(shape, 512, 16_384) > 16_384 * expanded
+
+
+def test_layers_that_guess_ahead_are_left_out_and_said(tmp_path: Path) -> None:
+    shape = shape_of(DEEPSEEK_V3, tmp_path / "with")
+    assert len(shape.layers) == 61
+    assert "1 layer that guesses tokens ahead is not loaded and not counted" in shape.assumptions
+    without = shape_of(DEEPSEEK_V3 | {"num_nextn_predict_layers": 0}, tmp_path / "without")
+    assert not [note for note in without.assumptions if "ahead" in note]
 
 
 def test_t08_glm_45_has_its_exact_bytes(tmp_path: Path) -> None:
@@ -149,6 +180,7 @@ def test_t11_gemma4_has_its_exact_bytes(tmp_path: Path) -> None:
     ("config", "kv_layers", "kv_token", "bank_layers", "bank"),
     [
         pytest.param(MIXTRAL_8X7B, 32, 131_072, 32, 2_818_572_288, id="Mixtral-8x7B"),
+        pytest.param(QWEN3_NEXT_80B, 12, 24_576, 48, 3_221_225_472, id="Qwen3-Next-80B-A3B"),
         pytest.param(QWEN15_MOE, 24, 196_608, 24, 1_038_090_240, id="Qwen1.5-MoE-A2.7B"),
         pytest.param(PHI35_MOE, 32, 131_072, 32, 2_516_582_400, id="Phi-3.5-MoE"),
         pytest.param(ERNIE_21B, 28, 57_344, 27, 1_509_949_440, id="ERNIE-4.5-21B-A3B"),
