@@ -25,7 +25,7 @@ from app.planning.terms import Budget
 from app.planning.wishes import DEFAULT_PREFILL_CHUNK, Wishes
 from engine.contract.checkpoint import read_shape, resolve_model_folder
 from engine.contract.errors import SplitpinError, UsageError
-from engine.contract.estimate import banks, kv_bytes_per_token, kv_cache_bytes
+from engine.contract.estimate import banks, kv_bytes_per_token, kv_cache_bytes, state_bytes
 from engine.contract.facts import HardwareFacts
 from engine.contract.plan import MemoryPlan, Pool, Tier
 from engine.contract.shape import ModelShape
@@ -149,6 +149,7 @@ def _model_part(shape: ModelShape, tokens: int | None) -> dict[str, Any]:
         "bank_total_bytes": sum(sizes),
         "kv_bytes_per_token": kv_bytes_per_token(shape),
         "kv_bytes": None if tokens is None else kv_cache_bytes(shape, tokens),
+        "state_bytes": state_bytes(shape),
         "dense_bytes": shape.dense_bytes,
         "differences": [difference.model_dump(mode="json") for difference in shape.differences],
     }

@@ -92,13 +92,22 @@ def test_wishes_and_the_simulated_gpu_are_understood(capsys: pytest.CaptureFixtu
     assert plan["tiers"].count("vram") == 2
 
 
+def test_states_of_linear_layers_stand_beside_the_kv_cache(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = folder_with(QWEN35_35B, tmp_path / "q")
+    _, found = _document(capsys, tmp_path, "--model", str(folder), "--machine", DESKTOP)
+    assert found["model"]["kv_layers"] == list(range(3, 40, 4))
+    assert found["model"]["state_bytes"] == 30 * (32 * 128 * 128 * 4 + 8192 * 4 * 2)
+
+
 def test_a_folder_that_is_no_model_is_refused_with_a_fix(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, found = _document(capsys, tmp_path, "--model", str(tmp_path / "absent"), "--machine", DESKTOP)
     assert code == 2
     assert found["error"]["kind"] == "model_folder"
     assert found["error"]["fix"]
     code, found = _document(
-        capsys, tmp_path, "--model", str(folder_with(QWEN35_35B, tmp_path / "q")), "--machine", DESKTOP
+        capsys, tmp_path, "--model", str(folder_with({"model_type": "rwkv7"}, tmp_path / "q")), "--machine", DESKTOP
     )
     assert code == 2
     assert found["error"]["kind"] == "cannot_estimate"
