@@ -61,6 +61,11 @@ class Profile:
         return self.folder / "chats.db"
 
     @property
+    def learned_file(self) -> Path:
+        """What runs and measurements taught about this PC."""
+        return self.folder / "learned.json"
+
+    @property
     def runs_dir(self) -> Path:
         """The run ledger, and a folder for each run with its plan and its log."""
         return self.folder / "runs"

@@ -16,6 +16,8 @@ from app.doors.common import (
     add_profile,
     add_simulated_gpu,
     engine_argv_of,
+    facts_of,
+    learned_of,
     profile_of,
     read_not_negative,
     read_path,
@@ -24,6 +26,7 @@ from app.doors.common import (
 from app.doors.headless import HeadlessEngine, is_ready
 from app.doors.output import print_json, say, tell
 from app.doors.plan import add_wishes, plan_of
+from app.planning.speed import SpeedRun, run_of
 from app.supervision.ledger import RunLedger
 from app.supervision.scan import Scanner, refuse_start
 from engine.contract.errors import UsageError
@@ -73,7 +76,9 @@ def run(options: argparse.Namespace) -> int:
         SplitpinError: the plan, the start, the load or the request was refused; the engine is gone by then.
     """
     body = _request(options)
-    plan = plan_of(options)
+    facts = facts_of(options)
+    plan = plan_of(options, facts)
+    learned = learned_of(options)
     runs = RunLedger(profile_of(options).runs_dir)
     if not options.despite_orphans:
         refuse_start(Scanner(runs).scan())
@@ -81,9 +86,11 @@ def run(options: argparse.Namespace) -> int:
     with HeadlessEngine(plan, runs, engine_argv_of(options)) as engine:
         ready = engine.wait_for(is_ready, (lambda state: None) if options.json else _Progress().show)
         load_s = time.monotonic() - started
+        assert ready.residency is not None, "a ready engine has reported"
+        learned.learn_residency(facts, ready.residency)
         answer = _ask(engine, body, echo=not options.json)
+    learned.learn_run(facts, _run_of(plan, answer))
     residency = ready.residency
-    assert residency is not None, "a ready engine has reported"
     answer.timings = {"load_s": load_s, **answer.timings}
     if options.json:
         print_json(_document(answer, plan, residency, ready))
@@ -149,6 +156,17 @@ def _ask(engine: HeadlessEngine, body: dict[str, Any], *, echo: bool) -> _Answer
     if echo:
         say("")
     return answer
+
+
+def _run_of(plan: MemoryPlan, answer: _Answer) -> SpeedRun | None:
+    """The rates worth remembering, if there are any."""
+    return run_of(
+        plan,
+        prompt_tokens=answer.usage.get("prompt_tokens") or 0,
+        answer_tokens=answer.usage.get("completion_tokens") or 0,
+        decode_tok_s=answer.timings.get("decode_tok_s"),
+        prefill_tok_s=answer.timings.get("prefill_tok_s"),
+    )
 
 
 def _document(answer: _Answer, plan: MemoryPlan, residency: ResidencyReport, ready: SessionState) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import NoReturn, Protocol
 
 from typing_extensions import override
 
+from app.core.learned import LearnedStore
 from app.paths import Profile
 from engine.contract.errors import UsageError
 from engine.contract.facts import HardwareFacts
@@ -129,13 +130,18 @@ def profile_of(options: argparse.Namespace) -> Profile:
 
 
 def facts_of(options: argparse.Namespace) -> HardwareFacts:
-    """The facts of the machine that was asked for, or of this one.
+    """The facts of the machine that was asked for; or of this one, with what earlier runs taught.
 
     Raises:
         RecordedFileError: the file is not a recorded machine.
     """
     file: Path | None = getattr(options, "machine", None)
-    return machine_probe().read() if file is None else RecordedMachine(file).read()
+    return learned_of(options).applied_to(machine_probe().read()) if file is None else RecordedMachine(file).read()
+
+
+def learned_of(options: argparse.Namespace) -> LearnedStore:
+    """What runs and measurements taught, in the profile that was asked for."""
+    return LearnedStore(profile_of(options).learned_file)
 
 
 def engine_argv_of(options: argparse.Namespace) -> list[str] | None:

@@ -2,13 +2,53 @@
 
 import argparse
 
-from app.doors.common import EXIT_OK, Subparsers, add_json, add_machine, add_profile, facts_of
-from app.doors.output import say
+from app.core.measuring import measure_rates, probe_pins
+from app.doors.common import (
+    EXIT_OK,
+    Subparsers,
+    add_json,
+    add_machine,
+    add_profile,
+    facts_of,
+    learned_of,
+    profile_of,
+    read_amount,
+)
+from app.doors.output import say, tell
+from app.planning.budgets import budgets
+from app.planning.quota import PROBE_MARGIN_SHARE
+from app.planning.wishes import Wishes
+from app.supervision.ledger import RunLedger
+from app.supervision.scan import Scanner, refuse_start
+from engine.contract.errors import SplitpinError, UsageError
+from engine.contract.facts import HardwareFacts
+from engine.contract.probe import ProbeLine
+from engine.contract.rates import MeasuredRates
+from engine.contract.units import gib
 from engine.system.__main__ import as_text
+from engine.system.cuda_driver import no_cuda
+from engine.system.power import on_battery
+
+_GB = 1e9
+
+
+class NotNowError(SplitpinError):
+    """A measurement would disturb, or be disturbed by, what runs now."""
+
+    kind = "not_now"
 
 
 def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("detect", help="hardware facts with their sources", description=__doc__ or "")
+    parser.add_argument(
+        "--measure-pins",
+        action="store_true",
+        help="try out how much can be pinned, in a throw-away process; takes up to a minute",
+    )
+    parser.add_argument("--need", type=read_amount, metavar="SIZE", help="with --measure-pins: stop at so much")
+    parser.add_argument(
+        "--measure-speed", action="store_true", help="measure kernels and copies of this PC; takes some seconds"
+    )
     add_machine(parser)
     add_profile(parser)
     add_json(parser)
@@ -19,7 +59,99 @@ def run(options: argparse.Namespace) -> int:
 
     Raises:
         RecordedFileError: `--machine` names no recorded machine.
+        SplitpinError: a measurement is not possible here, or not now.
     """
     facts = facts_of(options)
-    say(facts.model_dump_json(indent=2) if options.json else as_text(facts))
+    if options.measure_pins or options.measure_speed:
+        _refuse_measuring(options, facts)
+    if options.measure_pins:
+        facts = _measure_pins(options, facts)
+    rates = _measure_speed(options, facts) if options.measure_speed else None
+    if options.json:
+        say(facts.model_dump_json(indent=2))
+    else:
+        say("\n".join([as_text(facts), *([] if rates is None else _rates_lines(rates))]))
     return EXIT_OK
+
+
+def _refuse_measuring(options: argparse.Namespace, facts: HardwareFacts) -> None:
+    if facts.recorded:
+        raise UsageError("A recorded machine cannot be measured.", "Leave out --machine.")
+    scanner = Scanner(RunLedger(profile_of(options).runs_dir))
+    refuse_start(scanner.scan())
+    if running := scanner.ledger.read():
+        raise NotNowError(
+            f"An engine is running (PID {running[0].engine.pid}); what it holds would be measured too.",
+            "Stop the engine, then measure.",
+            pid=running[0].engine.pid,
+        )
+    if on_battery():
+        raise NotNowError("This PC runs on battery; figures would be too low.", "Connect it to power, then measure.")
+
+
+def _measure_pins(options: argparse.Namespace, facts: HardwareFacts) -> HardwareFacts:
+    gpu = facts.cuda_gpu
+    if gpu is None:
+        raise no_cuda("this PC has no CUDA GPU")
+    limits = budgets(facts, Wishes())
+    last = probe_pins(
+        need_bytes=_need(options.need, facts),
+        vram_bytes=limits.vram.bytes or 0,
+        gpu_uuid=gpu.uuid,
+        on_line=lambda line: tell(line.model_dump_json() if options.json else _step(line)),
+    )
+    store = learned_of(options)
+    store.learn_probe(facts, last)
+    return store.applied_to(facts)
+
+
+def _need(asked: int | None, facts: HardwareFacts) -> int | None:
+    """Where the probe may stop: what is needed and the margin that is taken off again, at most what can ever be had."""
+    gpu = facts.cuda_gpu
+    ceiling = gpu.shared_limit.value if gpu is not None else None
+    if ceiling is None and facts.ram_total.value is not None and facts.os != "linux":
+        ceiling = facts.ram_total.value // 2
+    if asked is None:
+        return ceiling
+    grown = -(-asked * PROBE_MARGIN_SHARE // (PROBE_MARGIN_SHARE - 1))
+    return grown if ceiling is None else min(grown, ceiling)
+
+
+def _step(line: ProbeLine) -> str:
+    match line.stopped:
+        case None:
+            return f"{gib(line.pinned_bytes)} pinned"
+        case "need":
+            return f"{gib(line.pinned_bytes)} pinned: enough"
+        case "ram":
+            return f"{gib(line.pinned_bytes)} pinned: stopped, so that other programs keep their RAM"
+        case "time":
+            return f"{gib(line.pinned_bytes)} pinned: stopped after {line.elapsed_s:.0f} s"
+        case _:
+            return f"{gib(line.pinned_bytes)} pinned, {gib(line.refused_bytes or 0)} refused: {line.words}"
+
+
+def _measure_speed(options: argparse.Namespace, facts: HardwareFacts) -> MeasuredRates:
+    gpu = facts.cuda_gpu
+    rates = measure_rates(device="cpu" if gpu is None else "cuda", gpu_uuid=None if gpu is None else gpu.uuid)
+    learned_of(options).learn_rates(facts, rates)
+    if options.json:
+        tell(rates.model_dump_json())
+    return rates
+
+
+def _rates_lines(rates: MeasuredRates) -> list[str]:
+    """The figures for people; GB is 10^9 bytes, as bandwidths are usually told."""
+    lines = [f"speed, measured with {rates.threads} threads in {rates.elapsed_s:.0f} s"]
+    for name, kernels in (("CPU", rates.cpu), (rates.device, rates.gpu)):
+        lines += [
+            f"  {name}, experts in {form.value}: {kernel.bytes_s / _GB:.1f} GB/s for one token, "
+            f"{kernel.flops_s / _GB:,.0f} GFLOP/s for many"
+            for form, kernel in kernels.items()
+        ]
+    copies = (
+        ("copies within RAM", rates.memcpy_bytes_s),
+        ("copies to the GPU, pinned", rates.pinned_copy_bytes_s),
+        ("copies to the GPU, pageable", rates.pageable_copy_bytes_s),
+    )
+    return lines + [f"  {what}: {rate / _GB:.1f} GB/s" for what, rate in copies if rate is not None]

@@ -1,8 +1,10 @@
 """`python -m app plan`: what a model folder needs on this machine, or on a recorded one. README.md has the JSON."""
 
 import argparse
+from pathlib import Path
 from typing import Any
 
+from app.core.learned import LearnedStore
 from app.doors.common import (
     EXIT_OK,
     EXIT_REFUSED,
@@ -12,19 +14,24 @@ from app.doors.common import (
     add_profile,
     add_simulated_gpu,
     facts_of,
+    learned_of,
+    profile_of,
     read_amount,
     read_natural,
     read_path,
     read_positive,
 )
+from app.doors.forced import read_forced
 from app.doors.output import print_json, say, tell
+from app.files import write_atomically
 from app.planning.budgets import budgets
 from app.planning.planner import make_plan
+from app.planning.speed import predict, speed_line
 from app.planning.stops import SliderStops, slider_stops
 from app.planning.terms import Budget
 from app.planning.wishes import DEFAULT_PREFILL_CHUNK, Wishes
 from engine.contract.checkpoint import read_shape, resolve_model_folder
-from engine.contract.errors import SplitpinError, UsageError
+from engine.contract.errors import NotEnoughMemoryError, SplitpinError, UsageError
 from engine.contract.estimate import banks, kv_bytes_per_token, kv_cache_bytes, state_bytes
 from engine.contract.facts import HardwareFacts
 from engine.contract.plan import MemoryPlan, Pool, Tier
@@ -38,6 +45,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "--model", type=read_path, required=True, metavar="DIR", help="model folder; config.json is enough"
     )
     parser.add_argument("--stops", action="store_true", help="list every stop of the slider")
+    parser.add_argument("--out", type=read_path, metavar="FILE", help="write the plan for `python -m engine serve`")
     add_wishes(parser)
     add_simulated_gpu(parser)
     add_machine(parser)
@@ -51,6 +59,12 @@ def add_wishes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--vram-layers", type=read_natural, metavar="N", help="default: as many as fit")
     parser.add_argument("--pinned-layers", type=read_natural, metavar="N", help="at most; default: fill the quota")
     parser.add_argument("--pin-cap", type=read_amount, metavar="SIZE", help="limit for pinned memory, such as 20GiB")
+    parser.add_argument(
+        "--force", type=read_forced, default={}, metavar="LAYERS=TIER", help="single layers, such as 0-3=vram,17=locked"
+    )
+    parser.add_argument("--vram-reserve", type=read_amount, metavar="SIZE", help="GPU memory for other programs")
+    parser.add_argument("--ram-reserve", type=read_amount, metavar="SIZE", help="RAM for other programs")
+    parser.add_argument("--kv-dtype", choices=("bf16", "fp32"), help="refused where the engine keeps another one")
     parser.add_argument("--allow-pageable", action="store_true", help="layers beyond RAM may be moved to disk")
     parser.add_argument("--prefill-chunk", type=read_positive, metavar="N", default=DEFAULT_PREFILL_CHUNK)
 
@@ -61,6 +75,10 @@ def wishes_of(options: argparse.Namespace) -> Wishes:
         context_tokens=options.context,
         vram_layers=options.vram_layers,
         pinned_layers=options.pinned_layers,
+        forced=options.force,
+        vram_reserve_bytes=options.vram_reserve,
+        ram_reserve_bytes=options.ram_reserve,
+        kv_dtype=options.kv_dtype,
         pin_cap_bytes=options.pin_cap,
         allow_pageable=options.allow_pageable,
         prefill_chunk=options.prefill_chunk,
@@ -68,14 +86,31 @@ def wishes_of(options: argparse.Namespace) -> Wishes:
     )
 
 
-def plan_of(options: argparse.Namespace) -> MemoryPlan:
-    """The plan for `--model` under the wishes of the command line.
+def plan_of(options: argparse.Namespace, facts: HardwareFacts | None = None) -> MemoryPlan:
+    """The plan for `--model` under the wishes of the command line; `facts` None: they are read.
 
     Raises:
         SplitpinError: the model folder or the machine file cannot be read, or the plan does not fit.
     """
     shape = read_shape(options.model)
-    return make_plan(shape, facts_of(options), wishes_of(options), model_dir=_model_dir(options))
+    machine = facts_of(options) if facts is None else facts
+    return _plan_or_fixes(options, shape, machine, wishes_of(options))
+
+
+def _plan_or_fixes(options: argparse.Namespace, shape: ModelShape, facts: HardwareFacts, wishes: Wishes) -> MemoryPlan:
+    """The plan. Where it is refused on this very PC, left-over processes are looked for: ending one may be the fix."""
+    folder = _model_dir(options)
+    try:
+        return make_plan(shape, facts, wishes, model_dir=folder)
+    except NotEnoughMemoryError:
+        if facts.recorded:
+            raise
+        from app.supervision.held import held_by  # the process table takes its time, and most plans are possible
+        from app.supervision.ledger import RunLedger
+        from app.supervision.scan import Scanner
+
+        held = held_by(Scanner(RunLedger(profile_of(options).runs_dir)).scan())
+        return make_plan(shape, facts, wishes, model_dir=folder, held=held)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -90,7 +125,8 @@ def run(options: argparse.Namespace) -> int:
     else:
         say(as_text(found))
     if "error" in found and not options.json:
-        tell(f"{found['error']['sentence']}\n{found['error']['fix']}")
+        more = [f"Or: {fix['sentence']}" for fix in found["error"]["fixes"][1:]]
+        tell("\n".join([found["error"]["sentence"], found["error"]["fix"], *more]))
     return EXIT_REFUSED if "error" in found else EXIT_OK
 
 
@@ -105,8 +141,11 @@ def document(options: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {"model": {}, "machine": _machine_part(facts, wishes)}
     plan: MemoryPlan | None = None
     try:
-        plan = make_plan(shape, facts, wishes, model_dir=_model_dir(options))
+        plan = _plan_or_fixes(options, shape, facts, wishes)
         found["plan"] = _plan_part(plan)
+        if options.out is not None:
+            _write(plan, options.out)
+        found["speed"] = _speed_part(plan, facts, learned_of(options))
         if options.stops:
             found |= _stops_part(slider_stops(shape, facts, wishes))
     except SplitpinError as error:
@@ -115,6 +154,13 @@ def document(options: argparse.Namespace) -> dict[str, Any]:
             found |= _stops_part(slider_stops(shape, facts, wishes))
     found["model"] = _model_part(shape, _asked_tokens(plan, wishes, shape))
     return found
+
+
+def _write(plan: MemoryPlan, file: Path) -> None:
+    try:
+        write_atomically(file, plan.model_dump_json(indent=2) + "\n")
+    except OSError as cause:
+        raise UsageError(f"{file} cannot be written: {cause.strerror}.", "Choose another file.") from cause
 
 
 def _model_dir(options: argparse.Namespace) -> str:
@@ -170,6 +216,20 @@ def _plan_part(plan: MemoryPlan) -> dict[str, Any]:
         "pools": {
             pool.value: {"planned_bytes": plan.pool_bytes(pool), "budget_bytes": plan.budgets[pool]} for pool in Pool
         },
+        "load_peak": {pool.value: size for pool, size in plan.load_peak.items()},
+    }
+
+
+def _speed_part(plan: MemoryPlan, facts: HardwareFacts, learned: LearnedStore) -> dict[str, Any]:
+    """Rates by runs or figures of this PC; a recorded machine has none here."""
+    known = None if facts.recorded else learned.experience(facts)
+    found = None if known is None else predict(plan, known.rates, known.runs)
+    prefill = None if found is None or found.prefill_tok_s is None else found.prefill_tok_s
+    return {
+        "basis": None if found is None else found.basis,
+        "decode_tok_s": None if found is None else [found.decode_tok_s.slow, found.decode_tok_s.fast],
+        "prefill_tok_s": None if prefill is None else [prefill.slow, prefill.fast],
+        "sentence": speed_line(found),
     }
 
 
@@ -185,12 +245,18 @@ def _machine_part(facts: HardwareFacts, wishes: Wishes) -> dict[str, Any]:
             "source": quota.source.value,
             "reason": quota.reason,
             "proven": quota.proven,
+            "must_measure": quota.must_measure,
             "ceiling_bytes": quota.ceiling_bytes,
             "terms": _terms(quota.budget),
         },
         "budgets": {
             name: {"bytes": budget.bytes, "terms": _terms(budget)}
-            for name, budget in (("vram", found.vram), ("ram", found.ram), ("commit", found.commit))
+            for name, budget in (
+                ("vram", found.vram),
+                ("ram", found.ram),
+                ("commit", found.commit),
+                ("locked", found.locked),
+            )
         },
     }
 
@@ -239,6 +305,8 @@ def as_text(found: dict[str, Any]) -> str:
     ]
     if "plan" in found:
         lines += _show_plan(found["plan"])
+    if "speed" in found:
+        lines.append(f"  {found['speed']['sentence']}")
     if "stops" in found:
         lines += ["Stops", *(_show_stop(stop) for stop in found["stops"])]
     return "\n".join(lines)

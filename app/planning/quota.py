@@ -123,10 +123,9 @@ def _windows(facts: HardwareFacts, ceiling: int | None) -> PinQuota:
     margin = max(_LEAST_MARGIN, round(limit * _MARGIN_SHARE))
     terms = (Term("shared GPU memory", limit), Term("used by all programs now", -(used or 0)), Term("margin", -margin))
     left = summed(*terms)
-    if (left.bytes or 0) <= rule:
-        source = Source.ASSUMED if used is None else Source.READ
-        reason = "assumed; use by other programs is not known" if used is None else "read from Windows, not measured"
-        return PinQuota(left.bytes, source, reason, left.terms, ceiling)
-    kept = summed(*terms, Term(f"kept to {ASSUMED_SHARE:.0%} of RAM until measured", rule - (left.bytes or 0)))
-    reason = f"{ASSUMED_SHARE:.0%} of RAM assumed, not measured"
-    return PinQuota(kept.bytes, Source.ASSUMED, reason, kept.terms, ceiling)
+    excess = (left.bytes or 0) - rule
+    if excess > 0:
+        left = summed(*terms, Term(f"kept to {ASSUMED_SHARE:.0%} of RAM until measured", -excess))
+    source = Source.ASSUMED if used is None else Source.READ
+    reason = "assumed; use by other programs is not known" if used is None else "read from Windows, not measured"
+    return PinQuota(left.bytes, source, reason, left.terms, ceiling)

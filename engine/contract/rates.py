@@ -22,17 +22,17 @@ class MeasuredRates(Record):
     simulated: bool = False
     threads: int = Field(gt=0)
     cpu: dict[WeightFormat, KernelRates] = Field(description="expert kernel on the CPU")
-    small_op_s: float = Field(gt=0, description="one operation on a tensor too small to take time itself")
+    call_s: float = Field(gt=0, description="one expert so small that only the calls of its operations take time")
     memcpy_bytes_s: float = Field(gt=0, description="copies within RAM")
     gpu: dict[WeightFormat, KernelRates] = Field(default_factory=dict)
-    gpu_small_op_s: float | None = None
+    gpu_call_s: float | None = None
     pinned_copy_bytes_s: float | None = Field(default=None, description="pinned RAM to GPU")
     pageable_copy_bytes_s: float | None = Field(default=None, description="ordinary RAM to GPU")
     elapsed_s: float = Field(ge=0, description="how long the measurement took")
 
     @model_validator(mode="after")
     def _gpu_whole(self) -> Self:
-        parts = (self.gpu_small_op_s, self.pinned_copy_bytes_s, self.pageable_copy_bytes_s)
+        parts = (self.gpu_call_s, self.pinned_copy_bytes_s, self.pageable_copy_bytes_s)
         if any((part is None) != (not self.gpu) for part in parts):
             raise ValueError("all figures of a GPU, or none")
         return self

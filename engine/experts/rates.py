@@ -30,7 +30,7 @@ PROMPT_TOKENS = 256
 COPY_BYTES = 128 * MIB
 ENOUGH_S = 0.5  # of repetitions for one figure
 _REPEATS = 3  # at least
-_SMALL_OPS = 200
+_SMALL = 16
 _FORMATS = {WeightFormat.BF16: torch.bfloat16, WeightFormat.FP32: torch.float32}
 
 
@@ -51,7 +51,7 @@ def measure(kind: DeviceKind, gpu_uuid: str | None, bank_bytes: int) -> Measured
             "device": "CPU",
             "threads": torch.get_num_threads(),
             "cpu": {form: kernel_rates(dtype, cpu, bank_bytes, _nothing) for form, dtype in _FORMATS.items()},
-            "small_op_s": small_op_s(cpu, _nothing),
+            "call_s": call_s(cpu, _nothing),
             "memcpy_bytes_s": COPY_BYTES / median_s(lambda: target.copy_(source)),
         }
     return MeasuredRates.model_validate({**figures, **gpu, "elapsed_s": time.monotonic() - began_s})
@@ -83,16 +83,19 @@ def kernel_rates(
     )
 
 
-def small_op_s(device: torch.device, synchronize: Callable[[], None]) -> float:
-    """Seconds of one operation on a tensor so small that only the call itself takes time."""
-    small = torch.ones(1, 64, device=device)
+def call_s(device: torch.device, synchronize: Callable[[], None]) -> float:
+    """Seconds of one expert so small that only the calls of its operations take time."""
+    bank = _Bank(torch.bfloat16, device, 0, width=_SMALL, inner=_SMALL, least=2 * ACTIVE)
+    hidden = torch.ones(1, _SMALL, dtype=torch.bfloat16, device=device)
+    scores = torch.ones(1, bank.active, device=device)
 
     def run() -> None:
-        for _ in range(_SMALL_OPS):
-            small.add(1)
+        for _ in range(_SMALL):
+            ids = torch.tensor([bank.next_experts()], device=device)
+            routed_forward(hidden, ids, scores, bank.n_experts, bank, _Gated())
         synchronize()
 
-    return median_s(run) / _SMALL_OPS
+    return median_s(run) / (_SMALL * bank.active)
 
 
 def median_s(run: Callable[[], object]) -> float:
@@ -109,10 +112,20 @@ def median_s(run: Callable[[], object]) -> float:
 class _Bank:
     """Experts one behind the other in memory; hands out weights as the engine's layers do."""
 
-    def __init__(self, dtype: torch.dtype, device: torch.device, nbytes: int) -> None:
-        values = 3 * WIDTH * INNER
+    def __init__(
+        self,
+        dtype: torch.dtype,
+        device: torch.device,
+        nbytes: int,
+        *,
+        width: int = WIDTH,
+        inner: int = INNER,
+        least: int = 3,
+    ) -> None:
+        values = 3 * width * inner
+        self._width, self._inner = width, inner
         self.expert_bytes = values * dtype.itemsize
-        self.n_experts = max(3, nbytes // self.expert_bytes)
+        self.n_experts = max(least, nbytes // self.expert_bytes)
         self.active = min(ACTIVE, self.n_experts)
         self._values = torch.full((self.n_experts, values), 0.01, dtype=dtype, device=device)  # filled: pages exist
         self._next = 0
@@ -125,10 +138,11 @@ class _Bank:
 
     def stream(self, experts: list[int]) -> Iterator[ExpertWeights]:
         """Weights of each expert."""
-        up = 2 * INNER * WIDTH
+        width, inner = self._width, self._inner
+        up = 2 * inner * width
         for expert in experts:
             record = self._values[expert]
-            yield ExpertWeights(record[:up].view(2 * INNER, WIDTH), record[up:].view(WIDTH, INNER), None, None)
+            yield ExpertWeights(record[:up].view(2 * inner, width), record[up:].view(width, inner), None, None)
 
 
 class _Gated:
@@ -160,7 +174,7 @@ def _gpu(device: Device, bank_bytes: int) -> dict[str, object]:
     """Figures of a GPU, real or simulated."""
     with torch.inference_mode():
         kernel = kernel_rates(torch.bfloat16, device.torch_device, bank_bytes, device.synchronize)
-        small = small_op_s(device.torch_device, device.synchronize)
+        small = call_s(device.torch_device, device.synchronize)
         block = host_allocator().allocate(COPY_BYTES)
         block.populate()
         pageable, pinned = _copy_rates(device, block)
@@ -170,7 +184,7 @@ def _gpu(device: Device, bank_bytes: int) -> dict[str, object]:
         "device": device.name,
         "simulated": device.simulated,
         "gpu": {WeightFormat.BF16: kernel},
-        "gpu_small_op_s": small,
+        "gpu_call_s": small,
         "pinned_copy_bytes_s": pinned,
         "pageable_copy_bytes_s": pageable,
     }

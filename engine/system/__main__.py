@@ -43,6 +43,12 @@ def as_text(facts: HardwareFacts) -> str:
         "lock limit       none" if facts.memlock_unlimited else _line("lock limit", facts.memlock_limit),
         _line("pin limit found", facts.pin_measured),
     ]
+    learned = (
+        ("pinned by probe", facts.pin_probed),
+        ("pinned before", facts.pin_granted),
+        ("refused", facts.pin_refused),
+    )
+    lines += [_line(name, reading) for name, reading in learned if reading.value is not None]
     for gpu in facts.gpus:
         lines += _gpu_lines(gpu)
     if not facts.gpus:

@@ -82,7 +82,8 @@ def test_a_reading_above_the_rule_is_kept_to_the_rule_and_the_difference_is_a_te
     card = gpu(gib_bytes(24), shared_limit=gib_bytes(31.5), shared_used=gib_bytes(0.5))
     quota = pin_quota(machine(gib_bytes(63), card), NONE)
     assert quota.bytes == round(gib_bytes(63) * 0.4)
-    assert quota.source is Source.ASSUMED
+    assert quota.source is Source.READ
+    assert not quota.proven
     assert sum(term.bytes for term in quota.terms) == quota.bytes
     assert quota.terms[-1].what == "kept to 40% of RAM until measured"
 

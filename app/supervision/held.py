@@ -1,0 +1,13 @@
+"""What left-over processes hold, as the planner wants to know it."""
+
+from app.orphans.verdicts import Verdicts
+from app.planning.held import Held
+
+
+def held_by(verdicts: Verdicts) -> tuple[Held, ...]:
+    """Left-over trees that are provably ours, by the process to name when one is offered for ending."""
+    return tuple(
+        Held(pid=orphan.pids[0], name=orphan.name, ram_bytes=orphan.rss_bytes or 0, vram_bytes=orphan.gpu_bytes or 0)
+        for orphan in verdicts.orphans
+        if orphan.confidence == "ours"
+    )
