@@ -1,6 +1,7 @@
 """JSON files of a model folder, read with limits: a hostile file is refused, it takes no memory and no time."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ def read_bounded(file: Path, most_bytes: int, kind: type[SplitpinError]) -> byte
         if actual > most_bytes:
             raise _too_long(file, actual, most_bytes, kind)
         with file.open("rb") as stream:
-            raw = stream.read(most_bytes + 1)
+            raw = stream.read(actual + 1)  # a buffer of that size is allocated at once
     except OSError as cause:
         raise kind(f"{file} cannot be read: {cause.strerror or cause}.", "Check the folder.") from cause
     if len(raw) > most_bytes:
@@ -61,19 +62,23 @@ def read_config_file(file: Path) -> dict[str, Any]:
 
 def _check_plain(config: object) -> None:
     """Refuse what later steps could stumble over: deep nesting, and text that cannot be written as UTF-8."""
-    waiting: list[tuple[object, int]] = [(config, 1)]
-    while waiting:
-        value, depth = waiting.pop()
-        if depth > MAX_DEPTH:
+    open_levels: list[Iterator[object]] = [iter((config,))]
+    while open_levels:
+        for value in open_levels[-1]:
+            if isinstance(value, str):
+                require_text(value)
+            elif isinstance(value, dict):
+                for key in value:
+                    require_text(key)
+                open_levels.append(iter(value.values()))
+                break
+            elif isinstance(value, list):
+                open_levels.append(iter(value))
+                break
+        else:
+            open_levels.pop()
+        if len(open_levels) > MAX_DEPTH:
             raise ValueError(f"more than {MAX_DEPTH} levels inside each other")
-        if isinstance(value, str):
-            require_text(value)
-        elif isinstance(value, dict):
-            for key in value:
-                require_text(key)
-            waiting += [(item, depth + 1) for item in value.values()]
-        elif isinstance(value, list):
-            waiting += [(item, depth + 1) for item in value]
 
 
 def require_text(text: str) -> None:

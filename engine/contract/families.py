@@ -53,6 +53,13 @@ def text_config(config: Mapping[str, Any]) -> TextConfig:
                 missing_file="config.json",
             )
         values = nested
+    for part in (values, *outer):
+        if not isinstance(part.get("model_type"), str | None):
+            raise CannotEstimateError(
+                f"config.json says model_type = {part['model_type']!r:.60}, which is no name.",
+                "Choose a folder whose config.json is complete.",
+                fact="model_type",
+            )
     own = values.get("model_type")
     wrapper = outer[-1].get("model_type") if outer else None
     model_type = f"{own or (f'{wrapper}_text' if wrapper else '')!s:.80}"

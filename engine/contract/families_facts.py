@@ -120,7 +120,7 @@ class ConfigFacts:
         value = self.given(key)
         if value is None:
             return None
-        if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        if not isinstance(value, list) or not all(isinstance(name, str) and len(name) < 80 for name in value):
             raise CannotEstimateError(f"{key} in config.json is not a list of words.", _FIX, fact=key)
         if len(value) != length:
             raise CannotEstimateError(

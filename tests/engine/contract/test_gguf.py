@@ -140,8 +140,8 @@ def test_mixtral_files_old_and_new(order: str, tmp_path: Path) -> None:
         tensors |= _experts(0, "Q8_0", "Q8_0", (width, inner, experts))
     else:
         for expert in range(experts):
-            for name, shape in (("gate", (width, inner)), ("up", (width, inner)), ("down", (inner, width))):
-                tensors[f"blk.0.ffn_{name}.{expert}.weight"] = ("Q8_0", shape)
+            for name, sizes in (("gate", (width, inner)), ("up", (width, inner)), ("down", (inner, width))):
+                tensors[f"blk.0.ffn_{name}.{expert}.weight"] = ("Q8_0", sizes)
     write_gguf(tmp_path / "m.gguf", metadata, tensors)
     shape = read_shape(tmp_path)
     assert shape.family == "mixtral"
