@@ -104,7 +104,7 @@ def test_t03_the_units_of_driver_tools_are_binary(text: str, expected: int) -> N
 
 def test_t03_shared_memory_is_never_vram() -> None:
     igpu = DxgiAdapter("Intel(R) Graphics", 0x8086, 3, 459 * MIB, round(15.6 * GIB))
-    [gpu] = combine([igpu], [], {}, {}.get)
+    [gpu] = combine([igpu], [], {}, lambda luid: None)
     assert gpu.vram_total.value is not None
     assert round(gpu.vram_total.value / GIB, 3) == 0.448
     facts = HardwareFacts(os="windows", ram_total=Reading.model_validate(32 * GIB), gpus=(gpu,))
