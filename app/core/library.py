@@ -8,6 +8,7 @@ from engine.contract.checkpoint import read_shape, resolve_model_folder
 from engine.contract.shape import ModelShape
 
 DEMO_NAME = "demo model"
+DEMO_MARKER = "demo.json"  # its recipe writes this file last
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +17,12 @@ class ModelEntry:
 
     folder: Path
     name: str
-    demo: bool = False
+
+    @classmethod
+    def of(cls, folder: Path) -> "ModelEntry":
+        """A folder by its name; the demo model, wherever it lies, is called what it is."""
+        name = DEMO_NAME if (folder / DEMO_MARKER).is_file() else folder.name or str(folder)
+        return cls(folder, name)
 
     def read_shape(self) -> ModelShape:
         """What the folder holds. Reads configuration and headers; not for the UI thread.
@@ -37,10 +43,10 @@ class Library:
     @property
     def entries(self) -> tuple[ModelEntry, ...]:
         """The demo model first, if its folder is complete, then the user's folders, also those that are gone."""
-        added = tuple(ModelEntry(folder, folder.name or str(folder)) for folder in self.folders)
+        added = tuple(ModelEntry.of(folder) for folder in self.folders)
         if self.demo_dir is None or not is_complete(self.demo_dir) or self.demo_dir in self.folders:
             return added
-        return (ModelEntry(self.demo_dir, DEMO_NAME, demo=True), *added)
+        return (ModelEntry.of(self.demo_dir), *added)
 
     def find(self, folder: Path) -> ModelEntry | None:
         """The entry of a folder, or None."""

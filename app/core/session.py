@@ -41,6 +41,25 @@ class ActiveRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadSpan:
+    """The reading of the weights: times on the clock of the load, and the bytes that were done then."""
+
+    from_s: float
+    until_s: float
+    from_bytes: int
+    until_bytes: int
+
+    @property
+    def took_s(self) -> float:
+        return self.until_s - self.from_s
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        """Mean rate; None while no time has passed."""
+        return (self.until_bytes - self.from_bytes) / self.took_s if self.took_s > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
 class SessionState:
     """Everything known of the engine. `plan` is the plan that was sent, not the one on the slider."""
 
@@ -51,6 +70,7 @@ class SessionState:
     host: str | None = None
     port: int | None = None
     loading: Loading | None = None
+    reading: ReadSpan | None = None
     settled: dict[int, LayerSettled] = field(default_factory=dict)
     residency: ResidencyReport | None = None
     request: ActiveRequest | None = None
@@ -87,6 +107,8 @@ class ProcessEnded:
     problem: Problem | None = None
 
 
+_STAGES = {"starting": EngineStage.STARTING, "checking": EngineStage.CHECKING}  # the others are loading
+
 Happening = Event | StartRequested | StopRequested | ProcessEnded
 
 
@@ -106,8 +128,9 @@ def step(state: SessionState, happening: Happening) -> SessionState:
         case Listening(host=host, port=port):
             return replace(state, host=host, port=port)
         case Loading():
-            stage = EngineStage.CHECKING if happening.stage == "checking" else EngineStage.LOADING
-            return replace(state, stage=_unless_stopping(state, stage), loading=happening)
+            stage = _STAGES.get(happening.stage, EngineStage.LOADING)
+            reading = _read(state.reading, happening)
+            return replace(state, stage=_unless_stopping(state, stage), loading=happening, reading=reading)
         case LayerSettled(layer=layer):
             return replace(state, settled={**state.settled, layer: happening})
         case Ready(residency=residency):
@@ -126,6 +149,14 @@ def step(state: SessionState, happening: Happening) -> SessionState:
 
 def _unless_stopping(state: SessionState, stage: EngineStage) -> EngineStage:
     return state.stage if state.stage is EngineStage.STOPPING else stage
+
+
+def _read(span: ReadSpan | None, loading: Loading) -> ReadSpan | None:
+    """The span with one more progress: it begins with the first weights and grows only as bytes do."""
+    at_s, done = loading.elapsed_s, loading.bytes_done
+    if span is None:
+        return None if loading.stage == "starting" else ReadSpan(at_s, at_s, done, done)
+    return span if done <= span.until_bytes else replace(span, until_s=at_s, until_bytes=done)
 
 
 def _ended(state: SessionState, problem: Problem | None) -> SessionState:

@@ -25,6 +25,7 @@ from PySide6.QtGui import (
 from app.chat.markdown import link_target
 from app.ui.theme import Weight, mono_font, ui_font
 from app.ui.tokens import Tokens
+from app.ui.widgets.label import plain_tip
 
 BODY_PX: Final = 14
 LINE_HEIGHT_PERCENT: Final = 150
@@ -270,7 +271,7 @@ def _characters(colors: Tokens, style: _Style) -> QTextCharFormat:
     if style.link is not None:
         made.setAnchor(True)
         made.setAnchorHref(style.link)
-        made.setToolTip(style.link)  # where it really goes
+        made.setToolTip(plain_tip(style.link))  # where it really goes
         made.setForeground(QColor(colors.accent))
         made.setFontUnderline(True)
     return made

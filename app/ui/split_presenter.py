@@ -13,14 +13,18 @@ from app.ui.split_view import (
     SliderView,
     SplitView,
     StripView,
+    Tag,
     Tile,
 )
-from app.ui.wording import exact_gib, gib_of, layers, tokens
+from app.ui.wording import exact_gib, gib_of, layers, shortened, tokens
 from engine.contract.estimate import banks, kv_cache_bytes
 from engine.contract.plan import MemoryPlan, Pool, Tier
 from engine.contract.units import gib
 
-NO_GPU = "No NVIDIA GPU with CUDA: the model runs on the CPU"
+NO_GPU = Tag("No NVIDIA GPU: CPU only", "No NVIDIA GPU with CUDA was found; the model runs on the CPU")
+_NOTHING_TO_TRADE = "Nothing to trade: the longest context of this model fits beside all layers in VRAM"
+_ONE_STOP = "Only one split fits"
+_LONGEST_MACHINE = 34
 _QUICK_TOKENS = (8_192, 32_768, 65_536, 131_072)
 
 
@@ -29,7 +33,7 @@ def present(inputs: SplitInputs) -> SplitView:
     cells = strip(inputs)
     return SplitView(
         subtitle=_subtitle(inputs),
-        labels=_labels(inputs),
+        tags=_tags(inputs),
         pill=pill(inputs),
         button=_button(inputs),
         tiles=_tiles(inputs, cells),
@@ -38,6 +42,7 @@ def present(inputs: SplitInputs) -> SplitView:
         strip=cells,
         pinned=_pinned(inputs),
         memory_note=_memory_note(inputs),
+        memory_hint=inputs.session.residency.self_test if inputs.ready and inputs.session.residency else "",
         bars=bars(inputs),
     )
 
@@ -50,19 +55,21 @@ def _subtitle(inputs: SplitInputs) -> str:
         return "Reading this machine"
     sizes = banks(shape)
     each = exact_gib(min(sizes)) if min(sizes) == max(sizes) else f"{exact_gib(min(sizes))} to {exact_gib(max(sizes))}"
-    said = f"{len(sizes)} expert layers of {each} · {gib(sum(sizes))} in total"
-    return said if inputs.on_gpu else f"{NO_GPU} · {said}"
+    return f"{len(sizes)} expert layers of {each} · {gib(sum(sizes))} in total"
 
 
-def _labels(inputs: SplitInputs) -> tuple[str, ...]:
-    said = []
+def _tags(inputs: SplitInputs) -> tuple[Tag, ...]:
+    made = []
     if inputs.wishes.simulated_gpu is not None or (inputs.shown is not None and inputs.shown.simulated is not None):
-        said.append("Simulated GPU")
+        made.append(Tag("Simulated GPU", "Host memory with the limits of a GPU; it computes on the CPU"))
+    elif inputs.facts is not None and not inputs.on_gpu:
+        made.append(NO_GPU)
     if inputs.blocked is not None:
-        said.append("Plan only")
+        made.append(Tag("Plan only", inputs.blocked))
     if inputs.facts is not None and inputs.facts.recorded:
-        said.append(f"Recorded machine: {inputs.facts.label}")
-    return tuple(said)
+        label = inputs.facts.label
+        made.append(Tag(f"Recorded machine: {shortened(label, _LONGEST_MACHINE)}", label))
+    return tuple(made)
 
 
 def share_loaded(inputs: SplitInputs) -> float:
@@ -75,12 +82,12 @@ def pill(inputs: SplitInputs) -> PillView:
     """Shape and word of the engine's state."""
     match inputs.session.stage:
         case EngineStage.STARTING:
-            return PillView("Starting", "accent", "arc")
+            return PillView("Starting", "accent", "arc", None)
         case EngineStage.LOADING:
             share = share_loaded(inputs)
             return PillView(f"Loading {share:.0%}".replace("%", " %"), "accent", "arc", share)
         case EngineStage.CHECKING:
-            return PillView("Checking", "accent", "arc", 0.9)
+            return PillView("Checking", "accent", "arc", None)
         case EngineStage.READY if inputs.changed:
             return PillView("Ready, split changed", "warn", "triangle")
         case EngineStage.READY if inputs.session.request is not None:
@@ -88,7 +95,7 @@ def pill(inputs: SplitInputs) -> PillView:
         case EngineStage.READY:
             return PillView("Ready", "ok", "dot")
         case EngineStage.STOPPING:
-            return PillView("Stopping", "text2", "arc", 0.5)
+            return PillView("Stopping", "text2", "arc", None)
         case EngineStage.FAILED:
             return PillView("Stopped by an error", "error", "cross")
         case EngineStage.STOPPED:
@@ -107,7 +114,7 @@ def _button(inputs: SplitInputs) -> MainButton:
         case EngineStage.READY:
             return MainButton("Stop engine", "stop", hint="Stop the engine and free its memory (Shift+F5)")
         case EngineStage.STOPPING:
-            return MainButton("Stopping", "none", enabled=False)
+            return MainButton("Stop engine", "none", enabled=False, hint="The engine is stopping")
         case EngineStage.STOPPED | EngineStage.FAILED:
             pass
     if inputs.blocked is not None:
@@ -220,8 +227,15 @@ def _slider(inputs: SplitInputs, cells: StripView) -> SliderView:
         enabled=not inputs.session.running and len(stops.stops) > 1,
         described=", ".join(described),
         hint="Stop the engine to change the split" if inputs.session.running else "",
-        captions=("More layers in VRAM", "More context") if inputs.on_gpu else ("Less context", "More context"),
+        captions=_captions(inputs, plan),
     )
+
+
+def _captions(inputs: SplitInputs, plan: MemoryPlan) -> tuple[str, str]:
+    if len(inputs.stops.stops) > 1 or inputs.plan is None:
+        return ("More layers in VRAM", "More context") if inputs.on_gpu else ("Less context", "More context")
+    is_all = plan.layers_in(Tier.VRAM) == len(plan.tiers) and plan.context_tokens == plan.model.max_context_tokens
+    return (_NOTHING_TO_TRADE if is_all else _ONE_STOP), ""
 
 
 def _position(inputs: SplitInputs, plan: MemoryPlan) -> tuple[int, bool]:
@@ -253,7 +267,7 @@ def _quick_marks(inputs: SplitInputs) -> tuple[QuickMark, ...]:
     if inputs.session.running or len(inputs.stops.stops) < 2 or inputs.shape is None:
         return ()
     most = min(inputs.shape.max_context_tokens, inputs.stops.stops[-1].context_tokens)
-    marks = [QuickMark(f"{count // 1024}k", count) for count in _QUICK_TOKENS if count <= most]
+    marks = [QuickMark(f"{count // 1024}k", count) for count in _QUICK_TOKENS if count < most]
     return (*marks, QuickMark("Largest that fits", None))
 
 
@@ -266,7 +280,7 @@ def _pinned(inputs: SplitInputs) -> PinnedView:
     pinned = plan.layers_in(Tier.PINNED)
     most = outside if inputs.quota is None else min(outside, inputs.quota.bytes // bank)
     return PinnedView(
-        visible=True,
+        visible=outside > 0,
         value=pinned,
         most=max(most, pinned),
         outside_vram=outside,
@@ -279,6 +293,7 @@ def _memory_note(inputs: SplitInputs) -> str:
     residency = inputs.session.residency
     if inputs.ready and residency is not None:
         at = f" at {inputs.ready_at}" if inputs.ready_at else ""
-        return f"Reported by the engine{at}. Self-test: {residency.self_test.rstrip('.')}."
+        passed = " Self-test passed." if residency.layers else ""  # an engine that fails it is never ready
+        return f"Reported by the engine{at}.{passed}"
     source = "the model's tensor sizes" if inputs.shape is None or inputs.shape.source == "headers" else "config.json"
     return f"Estimate from {source}. The engine reports the real numbers after loading."

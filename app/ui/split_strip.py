@@ -1,6 +1,6 @@
 """The layer strip as a value: which cell has which tier, and how much of it is loaded."""
 
-from app.core.session import EngineStage
+from app.core.session import EngineStage, ReadSpan
 from app.ui.split_inputs import SplitInputs
 from app.ui.split_view import Cell, StripView
 from app.ui.wording import duration, gib_of, rate, rough_duration
@@ -9,7 +9,8 @@ from engine.contract.events import Loading
 from engine.contract.plan import MemoryPlan, Tier
 
 _CPU_TIERS = (Tier.LOCKED, Tier.PAGEABLE)
-_SHOW_TIME_AFTER_S = 1.0  # before that a rate says nothing
+_SHOW_TIME_AFTER_S = 1.0  # before that a rate says nothing of what is to come
+_TELL_RATE_AFTER_S = 0.1  # and of what was
 
 
 def strip(inputs: SplitInputs) -> StripView:
@@ -21,6 +22,7 @@ def strip(inputs: SplitInputs) -> StripView:
         cells=_cells(inputs, plan),
         tiers=tuple(Tier) if inputs.on_gpu else _CPU_TIERS,
         two_rows=inputs.changed,
+        waits=inputs.session.stage is EngineStage.STARTING,
         note=_note(inputs),
     )
 
@@ -52,16 +54,16 @@ def _cells(inputs: SplitInputs, plan: MemoryPlan) -> tuple[Cell, ...]:
 
 def _fills(inputs: SplitInputs, plan: MemoryPlan, sizes: tuple[int, ...]) -> list[float]:
     layers = plan.model.moe_layers
-    stage = inputs.session.stage
+    stage, loading = inputs.session.stage, inputs.session.loading
     if stage is EngineStage.STARTING:
         return [0.0] * len(layers)
-    if stage is not EngineStage.LOADING or inputs.loading is None:
+    if stage not in (EngineStage.LOADING, EngineStage.STOPPING) or loading is None:
         return [1.0] * len(layers)
-    done = inputs.loading.layers_done
-    dense = inputs.loading.bytes_total - sum(sizes)
+    done = loading.layers_done
+    dense = loading.bytes_total - sum(sizes)
     bank = sizes[done] if done < len(sizes) else 0
-    partly = (inputs.loading.bytes_done - max(0, dense) - sum(sizes[:done])) / bank if bank else 0.0
-    partly = min(max(partly, 0.0), 1.0) if inputs.loading.stage == "experts" else 0.0
+    partly = (loading.bytes_done - max(0, dense) - sum(sizes[:done])) / bank if bank else 0.0
+    partly = min(max(partly, 0.0), 1.0) if loading.stage == "experts" else 0.0
     return [1.0 if place < done else partly if place == done else 0.0 for place in range(len(layers))]
 
 
@@ -70,15 +72,15 @@ def _note(inputs: SplitInputs) -> str:
         case EngineStage.STARTING:
             return "Starting the engine"
         case EngineStage.LOADING | EngineStage.CHECKING if inputs.loading is not None:
-            return loading_note(inputs.loading)
+            return loading_note(inputs.loading, inputs.session.reading)
         case EngineStage.READY if inputs.changed:
             return "Top row: asked for. Bottom row: what the engine settled at."
         case EngineStage.READY:
-            return f"Granted as asked.{_took(inputs.loading)}"
+            return f"Granted as asked.{_took(inputs)}"
     return ""
 
 
-def loading_note(loading: Loading) -> str:
+def loading_note(loading: Loading, reading: ReadSpan | None) -> str:
     """ "Reading layer 35 of 62 · 2.5 GiB/s · 67.4 of 117.8 GiB · about 20 s left"."""
     match loading.stage:
         case "starting":
@@ -92,7 +94,7 @@ def loading_note(loading: Loading) -> str:
         case "experts":
             what = f"Reading layer {min(loading.layers_done + 1, loading.layers_total)} of {loading.layers_total}"
     parts = [what]
-    per_s = loading.bytes_done / loading.elapsed_s if loading.elapsed_s >= _SHOW_TIME_AFTER_S else 0.0
+    per_s = _rate(reading, _SHOW_TIME_AFTER_S)
     if per_s:
         parts.append(rate(per_s))
     parts.append(gib_of(loading.bytes_done, loading.bytes_total))
@@ -101,7 +103,14 @@ def loading_note(loading: Loading) -> str:
     return " · ".join(parts)
 
 
-def _took(loading: Loading | None) -> str:
+def _rate(reading: ReadSpan | None, after_s: float) -> float | None:
+    return None if reading is None or reading.took_s < after_s else reading.bytes_per_s
+
+
+def _took(inputs: SplitInputs) -> str:
+    loading = inputs.loading
     if loading is None or loading.elapsed_s <= 0:
         return ""
-    return f" Loaded in {duration(loading.elapsed_s)} at {rate(loading.bytes_done / loading.elapsed_s)}."
+    per_s = _rate(inputs.session.reading, _TELL_RATE_AFTER_S)
+    read = f", read at {rate(per_s)}" if per_s else ""
+    return f" Loaded in {duration(loading.elapsed_s)}{read}."

@@ -65,11 +65,12 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class StripView:
-    """The layer strip; `two_rows` shows asked above settled."""
+    """The layer strip; `two_rows` shows asked above settled; `waits` that nothing can be read yet."""
 
     cells: tuple[Cell, ...] = ()
     tiers: tuple[Tier, ...] = tuple(Tier)  # those this machine can have
     two_rows: bool = False
+    waits: bool = False
     note: str = ""
 
     def count(self, tier: Tier) -> int:
@@ -121,12 +122,15 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class PillView:
-    """The state of the engine: shape and word carry it, the colour repeats it. `share` is for the arc, 0..1."""
+    """The state of the engine: shape and word carry it, the colour repeats it.
+
+    `share` is for the arc, 0..1; None turns it: how far it is cannot be told.
+    """
 
     text: str
     tone: PillTone = "text2"
     shape: PillShape = "ring"
-    share: float = 0.0
+    share: float | None = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +144,19 @@ class MainButton:
 
     @property
     def icon(self) -> str:
-        return {"start": "play", "stop": "stop", "none": ""}[self.action]
+        return "play" if self.action == "start" else "stop"
 
     @property
     def kind(self) -> str:
         return "primary" if self.action == "start" else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """A short warning beside the title; `hint` is its tool tip."""
+
+    text: str
+    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +172,7 @@ class SplitView:
     """The whole page. The cards are shown if there are cells to show."""
 
     subtitle: str
-    labels: tuple[str, ...]  # "simulated GPU", "recorded machine: …"
+    tags: tuple[Tag, ...]
     pill: PillView
     button: MainButton
     tiles: tuple[Tile, ...] = ()
@@ -169,4 +181,5 @@ class SplitView:
     strip: StripView = StripView()
     pinned: PinnedView = PinnedView()
     memory_note: str = ""
+    memory_hint: str = ""
     bars: tuple[Bar, ...] = ()

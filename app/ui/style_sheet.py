@@ -95,7 +95,7 @@ QLineEdit:focus, QSpinBox:focus {{ border: 2px solid {t.accent}; padding: 4px 7p
 QLineEdit[kind="number"], QLineEdit[kind="number"]:focus {{ padding: 0 4px; }}
 QPlainTextEdit#Details {{ background: {t.inset}; color: {t.text}; border: 1px solid {t.border}; border-radius: 6px; }}
 QCheckBox {{ color: {t.text}; spacing: 8px; }}
-QToolTip {{ background: {t.raised}; color: {t.text}; border: 1px solid {t.border_strong}; padding: 6px 8px; }}
+QToolTip {{ background: {t.raised}; color: {t.text}; border: 1px solid {t.border_strong}; padding: 2px 4px; }}
 QScrollBar:vertical {{ background: transparent; width: 10px; margin: 2px; }}
 QScrollBar::handle:vertical {{ background: {t.border_strong}; border-radius: 3px; min-height: 32px; }}
 QScrollBar:horizontal {{ background: transparent; height: 10px; margin: 2px; }}

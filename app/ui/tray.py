@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QMenu, QSystemTrayIcon
 from app.ui import icons, tray_glyph
 from app.ui.theme import Theme
 from app.ui.tray_view import Glyph, TrayView
+from app.ui.widgets.label import no_mnemonic
 
 RETRY_MS = 3_000
 RETRIES = 20  # a tray that is not there a minute after logon does not come
@@ -87,7 +88,7 @@ class Tray(QObject):
             if not item.text:
                 self.menu.addSeparator()
                 continue
-            action = self.menu.addAction(item.text)
+            action = self.menu.addAction(no_mnemonic(item.text))
             action.setEnabled(item.id is not None and item.enabled)
             if item.icon:
                 action.setIcon(icons.icon(item.icon, tint, 16, self._theme.tokens.text3))

@@ -119,6 +119,8 @@ def tip(inputs: TrayInputs) -> str:
         return _fitted(f"Splitpin: {state}. ", name, f", {_facts(session, session.plan)}.")
     if session.stage is EngineStage.STOPPING:
         return _fitted("Splitpin: stopping. ", name, "")
+    if session.stage is EngineStage.STARTING:
+        return _fitted("Splitpin: starting. ", name, "")
     if _loading(session):
         return _fitted(f"Splitpin: loading {_percent(session)}. ", name, "")
     if session.stage is EngineStage.FAILED:
@@ -168,7 +170,7 @@ def _items(inputs: TrayInputs) -> tuple[TrayItem, ...]:
         done = session.loading
         layer = f", layer {done.layers_done} of {done.layers_total}" if done is not None else ""
         return (
-            TrayItem(f"Loading {_percent(session)}{layer}"),
+            TrayItem("Starting" if session.stage is EngineStage.STARTING else f"Loading {_percent(session)}{layer}"),
             SEPARATOR,
             opening,
             TrayItem("Cancel loading", "stop", icon="stop"),

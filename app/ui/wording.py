@@ -60,6 +60,14 @@ def gib_of(part_bytes: int, whole_bytes: int) -> str:
     return f"{number} of {whole}" if whole.endswith(f" {unit}") else f"{part} of {whole}"
 
 
+def shortened(name: str, longest: int) -> str:
+    """A long name without its middle."""
+    if len(name) <= longest:
+        return name
+    half = (longest - 1) // 2
+    return f"{name[:half]}…{name[-half:]}"
+
+
 def rough_duration(seconds: float) -> str:
     """For what is still to come: "1 s", "20 s", "1 min 52 s", "2 h 5 min"."""
     whole = max(1, round(seconds))

@@ -35,7 +35,7 @@ from app.chat.store import ChatSummary
 from app.ui import icons
 from app.ui.theme import Theme, Weight, color, ui_font
 from app.ui.widgets.icon_button import IconButton
-from app.ui.widgets.label import Label
+from app.ui.widgets.label import Label, plain_tip
 from app.ui.widgets.tier_paint import rounded
 
 WIDTH_PX: Final = 224
@@ -99,7 +99,7 @@ class ChatListModel(QAbstractListModel):
         title = row.title if isinstance(row, ChatSummary) else row
         if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.EditRole, Qt.ItemDataRole.AccessibleTextRole):
             return title
-        return title if role == Qt.ItemDataRole.ToolTipRole and isinstance(row, ChatSummary) else None
+        return plain_tip(title) if role == Qt.ItemDataRole.ToolTipRole and isinstance(row, ChatSummary) else None
 
     @override
     def setData(self, index: _Index, value: Any, role: int = Qt.ItemDataRole.EditRole) -> bool:

@@ -155,6 +155,7 @@ class MemoryCard(Card):
 
     def show_view(self, view: SplitView) -> None:
         self._note.say(view.memory_note)
+        self._note.say_hint(view.memory_hint)
         while len(self.bars) < len(view.bars):
             bar = MemoryBar(self._theme)
             self.bars.append(bar)

@@ -8,12 +8,12 @@ from PySide6.QtWidgets import QHBoxLayout, QMenu, QScrollArea, QVBoxLayout, QWid
 from app.core.library import ModelEntry
 from app.ui.notices import Notice
 from app.ui.pages.split_cards import LayersCard, MemoryCard, TradeCard
-from app.ui.split_view import SplitView
+from app.ui.split_view import SplitView, Tag
 from app.ui.theme import Theme, Weight
 from app.ui.widgets.action_button import ActionButton
 from app.ui.widgets.banner_stack import BannerStack
 from app.ui.widgets.empty_state import EmptyState
-from app.ui.widgets.label import ElidedLabel, Label
+from app.ui.widgets.label import ElidedLabel, Label, plain_tip
 from app.ui.widgets.model_chooser import ModelChooser
 from app.ui.widgets.pill import Pill
 from app.ui.wording import TIER_NAMES
@@ -134,8 +134,8 @@ class SplitPage(QWidget):
         """Paint another state. No signal is emitted."""
         old, self._view = self._view, view
         self._subtitle.say(view.subtitle)
-        if old is None or old.labels != view.labels:
-            self._show_tags(view.labels)
+        if old is None or old.tags != view.tags:
+            self._show_tags(view.tags)
         self.pill.show_pill(view.pill)
         if old is None or old.button != view.button:
             button = view.button
@@ -156,14 +156,17 @@ class SplitPage(QWidget):
     @property
     def tags(self) -> tuple[str, ...]:
         """What the header warns of: a simulated GPU, a recorded machine."""
-        return () if self._view is None else self._view.labels
+        return () if self._view is None else tuple(tag.text for tag in self._view.tags)
 
-    def _show_tags(self, labels: tuple[str, ...]) -> None:
+    def _show_tags(self, tags: tuple[Tag, ...]) -> None:
         while (item := self._tags.takeAt(0)) is not None:
             if (widget := item.widget()) is not None:
                 widget.deleteLater()
-        for text in labels:
-            self._tags.addWidget(Label(text, 11, Weight.Medium, role="tag"), 0, Qt.AlignmentFlag.AlignVCenter)
+        for tag in tags:
+            label = Label(tag.text, 11, Weight.Medium, role="tag")
+            label.setToolTip(plain_tip(tag.hint))
+            label.setAccessibleDescription(tag.hint)
+            self._tags.addWidget(label, 0, Qt.AlignmentFlag.AlignVCenter)
 
     def _main_clicked(self) -> None:
         if self._view is not None and self._view.button.action == "stop":

@@ -6,7 +6,7 @@ from PySide6.QtWidgets import QPushButton, QWidget
 
 from app.ui import icons
 from app.ui.theme import Theme
-from app.ui.widgets.label import restyle
+from app.ui.widgets.label import no_mnemonic, plain_tip, restyle
 
 
 class ActionButton(QPushButton):
@@ -25,9 +25,9 @@ class ActionButton(QPushButton):
 
     def show_as(self, text: str, *, icon: str = "", kind: str = "", hint: str = "") -> None:
         """Become another button."""
-        self.setText(text)
+        self.setText(no_mnemonic(text))
         self.setAccessibleName(text)
-        self.setToolTip(hint)
+        self.setToolTip(plain_tip(hint))
         self.setAccessibleDescription(hint)
         restyle(self, "kind", kind)
         self._icon_name = icon

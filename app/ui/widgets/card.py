@@ -17,7 +17,7 @@ class Card(QFrame):
         self.column.setContentsMargins(18, 12, 18, bottom)
         self.column.setSpacing(spacing)
 
-    def add_title(self, title: str) -> Label:
+    def add_title(self, title: str) -> ElidedLabel:
         """A title row; returns the note to its right, empty."""
         row = QHBoxLayout()
         row.setSpacing(16)

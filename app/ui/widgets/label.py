@@ -1,4 +1,6 @@
-"""A line of text in one of the sizes of the design, and helpers that change a widget's look by property."""
+"""A line of text in one of the sizes of the design. Names and causes come from elsewhere: nothing in them is markup."""
+
+from html import escape
 
 from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QPainter, QPaintEvent
@@ -16,8 +18,18 @@ def restyle(widget: QWidget, name: str, value: str) -> None:
         widget.style().polish(widget)
 
 
+def plain_tip(text: str) -> str:
+    """A tool tip that shows `text` as it is: Qt takes whatever looks like HTML for HTML."""
+    return f'<span style="white-space: pre-wrap">{escape(text)}</span>' if "<" in text or "&" in text else text
+
+
+def no_mnemonic(text: str) -> str:
+    """A text for a button or a menu, where "&" would underline the next letter."""
+    return text.replace("&", "&&")
+
+
 class Label(QLabel):
-    """`px` is a pixel size; `role` one of muted, faint, warn, error, ok, or empty for normal text."""
+    """Plain text. `px` is a pixel size; `role` one of muted, faint, warn, error, ok, or empty for normal text."""
 
     def __init__(
         self,
@@ -32,6 +44,7 @@ class Label(QLabel):
     ) -> None:
         super().__init__(text, parent)
         self.setFont(display_font(px, weight) if display else ui_font(px, weight))
+        self.setTextFormat(Qt.TextFormat.PlainText)
         self.setProperty("role", role)
         self.setWordWrap(wrap)
 
@@ -44,7 +57,7 @@ class Label(QLabel):
 
 
 class ElidedLabel(Label):
-    """One line that gives way: what does not fit ends in an ellipsis and is in the tool tip."""
+    """One line that gives way: what does not fit ends in an ellipsis and is in the tool tip, above the hint."""
 
     def __init__(
         self,
@@ -56,7 +69,14 @@ class ElidedLabel(Label):
         parent: QWidget | None = None,
     ) -> None:
         super().__init__(text, px, weight, role=role, parent=parent)
+        self._hint = ""
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
+
+    def say_hint(self, hint: str) -> None:
+        """What the tool tip says of the text."""
+        self._hint = hint
+        self.setAccessibleDescription(hint)
+        self.update()
 
     @override
     def minimumSizeHint(self) -> QSize:
@@ -65,7 +85,8 @@ class ElidedLabel(Label):
     @override
     def paintEvent(self, event: QPaintEvent) -> None:
         shown = self.fontMetrics().elidedText(self.text(), Qt.TextElideMode.ElideRight, self.width())
-        self.setToolTip(self.text() if shown != self.text() else "")
+        said = (self.text() if shown != self.text() else "", self._hint)
+        self.setToolTip(plain_tip("\n".join(line for line in said if line)))
         painter = QPainter(self)
         painter.setFont(self.font())
         painter.setPen(self.palette().color(self.foregroundRole()))

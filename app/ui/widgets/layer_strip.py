@@ -20,13 +20,16 @@ from app.ui.split_view import Cell, StripView
 from app.ui.theme import Theme, color, ui_font
 from app.ui.tokens import Tokens
 from app.ui.widgets.focus import came_by_keyboard
+from app.ui.widgets.label import plain_tip
 from app.ui.widgets.tier_paint import paint_tier, rounded
+from app.ui.widgets.turning import Turning
 from app.ui.wording import TIER_EXPLAINED, TIER_NAMES, exact_gib
 from engine.contract.plan import Tier
 
 _CELL_PX = 36
 _ASKED_PX = 10
 _SCALE_PX = 20
+_GLEAM_MS, _GLEAM_SHARE, _GLEAM_ALPHA = 1_600, 0.2, 40  # what runs along while there is nothing to read yet
 
 
 def describe(cell: Cell) -> str:
@@ -68,6 +71,7 @@ class LayerStrip(QWidget):
         self._fade.setStartValue(0.0)
         self._fade.setEndValue(1.0)
         self._fade.valueChanged.connect(self._faded)
+        self._gleam = Turning(theme, self, round_ms=_GLEAM_MS)
 
     @property
     def current(self) -> int | None:
@@ -89,6 +93,7 @@ class LayerStrip(QWidget):
         if self._current is not None and self._current >= len(view.cells):
             self._current = None
         self._describe()
+        self._gleam.want(view.waits)
         if old.two_rows != view.two_rows:
             self.updateGeometry()
         self._fade.stop()
@@ -152,6 +157,8 @@ class LayerStrip(QWidget):
             paint_tier(painter, top, cell.asked, tokens, radius=1.5, texture=False)
         if cell.fill < 1:
             painter.fillPath(rounded(box, 2.5), color(tokens.free))
+            if gleam := self._gleam_alpha(box.center().x()):
+                painter.fillPath(rounded(box, 2.5), color(tokens.text2, gleam))
             if cell.fill > 0:
                 painter.save()
                 done = box.height() * cell.fill
@@ -174,6 +181,13 @@ class LayerStrip(QWidget):
             painter.drawRoundedRect(box.adjusted(0.4, 0.4, -0.4, -0.4), 2.5, 2.5)
         if cell.forced:
             self._paint_corner(painter, tokens, box)
+
+    def _gleam_alpha(self, x: float) -> int:
+        """How bright the light that runs along is here, 0..255."""
+        if not self._view.waits:
+            return 0
+        centre = self._gleam.turn * (1 + 2 * _GLEAM_SHARE) - _GLEAM_SHARE
+        return round(_GLEAM_ALPHA * max(0.0, 1 - abs(x / max(1, self.width()) - centre) / _GLEAM_SHARE))
 
     def _paint_corner(self, painter: QPainter, tokens: Tokens, box: QRectF) -> None:
         side = min(7.0, box.width())
@@ -212,7 +226,8 @@ class LayerStrip(QWidget):
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
         self._go_to(self._index_at(event.position().x()))
         if self._current is not None:
-            QToolTip.showText(event.globalPosition().toPoint(), describe(self._view.cells[self._current]), self)
+            said = plain_tip(describe(self._view.cells[self._current]))
+            QToolTip.showText(event.globalPosition().toPoint(), said, self)
 
     @override
     def leaveEvent(self, event: QEvent) -> None:
@@ -239,7 +254,7 @@ class LayerStrip(QWidget):
         index = min(max(start + step, 0), len(self._view.cells) - 1)
         self._go_to(index)
         said = describe(self._view.cells[index])
-        QToolTip.showText(self.mapToGlobal(self.cell_rect(index).center().toPoint()), said, self)
+        QToolTip.showText(self.mapToGlobal(self.cell_rect(index).center().toPoint()), plain_tip(said), self)
         QAccessible.updateAccessibility(QAccessibleAnnouncementEvent(self, said))
 
     @override

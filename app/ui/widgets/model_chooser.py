@@ -10,16 +10,11 @@ from PySide6.QtWidgets import QMenu, QWidget
 from app.core.library import ModelEntry
 from app.ui.theme import Theme, Weight, ui_font
 from app.ui.widgets.action_button import ActionButton
+from app.ui.widgets.label import no_mnemonic, plain_tip
+from app.ui.wording import shortened
 
 _LONGEST_NAME = 48
-
-
-def shortened(name: str, longest: int = _LONGEST_NAME) -> str:
-    """A long name without its middle."""
-    if len(name) <= longest:
-        return name
-    half = (longest - 1) // 2
-    return f"{name[:half]}…{name[-half:]}"
+_HINT = "Choose a model (Ctrl+L)"
 
 
 class ModelChooser(ActionButton):
@@ -37,6 +32,7 @@ class ModelChooser(ActionButton):
         self.setFont(ui_font(13, Weight.DemiBold))
         self._shown: tuple[tuple[ModelEntry, ...], ModelEntry | None] | None = None
         self._menu = QMenu(self)
+        self._menu.setLayoutDirection(Qt.LayoutDirection.LeftToRight)
         self._menu.setToolTipsVisible(True)
         self.clicked.connect(self.open)
 
@@ -47,15 +43,17 @@ class ModelChooser(ActionButton):
             return
         self._shown = shown
         name = "Choose a model" if current is None else current.name
-        self.show_as(shortened(name), icon="chevron-down", kind="chooser", hint="Choose a model (Ctrl+L)")
+        self.show_as(
+            shortened(name, _LONGEST_NAME), icon="chevron-down", kind="chooser", hint="Choose a model (Ctrl+L)"
+        )
         if current is not None:
-            self.setToolTip(f"{current.folder}\nChoose a model (Ctrl+L)")
+            self.setToolTip(plain_tip(f"{current.folder}\nChoose a model (Ctrl+L)"))
         self.setAccessibleName(f"Model: {name}")
         self._menu.clear()
         group = QActionGroup(self._menu)
         for entry in entries:
-            action = self._menu.addAction(shortened(entry.name))
-            action.setToolTip(str(entry.folder))
+            action = self._menu.addAction(no_mnemonic(shortened(entry.name, _LONGEST_NAME)))
+            action.setToolTip(plain_tip(str(entry.folder)))
             action.setCheckable(True)
             action.setChecked(current is not None and entry.folder == current.folder)
             action.setActionGroup(group)
@@ -67,7 +65,7 @@ class ModelChooser(ActionButton):
     @property
     def menu_actions(self) -> tuple[str, ...]:
         """Texts of the menu, top to bottom."""
-        return tuple(action.text() for action in self._menu.actions() if not action.isSeparator())
+        return tuple(action.text().replace("&&", "&") for action in self._menu.actions() if not action.isSeparator())
 
     def open(self) -> None:
         """Drop the menu down."""

@@ -7,6 +7,10 @@ from typing_extensions import override
 
 from app.ui.split_view import PillView
 from app.ui.theme import Theme, Weight, color, ui_font
+from app.ui.widgets.turning import Turning
+
+_ROUND_MS = 1_100
+_OPEN_SHARE = 0.3  # of an arc that turns
 
 
 class Pill(QWidget):
@@ -16,6 +20,7 @@ class Pill(QWidget):
         super().__init__(parent)
         self._theme = theme
         self._view = PillView("Stopped")
+        self._turning = Turning(theme, self, round_ms=_ROUND_MS)
         self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
         self.setAccessibleName("Engine state: Stopped")
 
@@ -23,6 +28,7 @@ class Pill(QWidget):
         if view != self._view:
             self._view = view
             self.setAccessibleName(f"Engine state: {view.text}")
+            self._turning.want(view.share is None)
             self.updateGeometry()
             self.update()
 
@@ -62,7 +68,8 @@ class Pill(QWidget):
                 painter.drawEllipse(centre, 3.6, 3.6)
             case "arc":
                 box = QRectF(centre.x() - 4, centre.y() - 4, 8, 8)
-                painter.drawArc(box, 90 * 16, -round(max(0.08, self._view.share) * 360 * 16))
+                share = _OPEN_SHARE if self._view.share is None else max(0.08, self._view.share)
+                painter.drawArc(box, round((90 - 360 * self._turning.turn) * 16), -round(share * 360 * 16))
                 faint = QColor(tone)
                 faint.setAlpha(70)
                 painter.setPen(QPen(faint, 1.8))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.core.library import DEMO_NAME, Library, is_complete
+from app.core.library import DEMO_MARKER, DEMO_NAME, Library, is_complete
 from engine.contract.errors import ModelFolderError
 
 
@@ -26,7 +26,14 @@ def test_the_demo_model_comes_first_once_its_folder_is_complete(tmp_path: Path) 
     library = Library((added,), demo)
     assert [entry.name for entry in library.entries] == ["added"]
     _model(demo)
-    assert [(entry.name, entry.demo) for entry in library.entries] == [(DEMO_NAME, True), ("added", False)]
+    (demo / DEMO_MARKER).write_text("{}", "utf-8")
+    assert [entry.name for entry in library.entries] == [DEMO_NAME, "added"]
+
+
+def test_only_the_demo_model_is_called_that_and_wherever_it_lies(tmp_path: Path) -> None:
+    namesake, moved = _model(tmp_path / "demo-model"), _model(tmp_path / "elsewhere")
+    (moved / DEMO_MARKER).write_text("{}", "utf-8")
+    assert [entry.name for entry in Library((namesake, moved)).entries] == ["demo-model", DEMO_NAME]
 
 
 def test_a_folder_is_complete_when_every_file_of_its_index_is_there(tmp_path: Path) -> None:

@@ -56,6 +56,24 @@ def test_a_start_goes_through_loading_and_checking_to_ready() -> None:
     assert ready.residency == READY.residency
 
 
+def test_a_load_that_reads_nothing_yet_is_still_starting() -> None:
+    young = _after(StartRequested(PLAN), HELLO, LISTENING, _loading("starting"))
+    assert young.stage is EngineStage.STARTING
+    assert young.reading is None
+
+
+def test_the_reading_is_timed_from_its_first_progress_to_its_last_byte() -> None:
+    def at(stage: str, elapsed_s: float, done: int) -> Loading:
+        return _loading(stage).model_copy(update={"elapsed_s": elapsed_s, "bytes_done": done})
+
+    reading = _after(StartRequested(PLAN), at("starting", 2.0, 0), at("dense", 3.0, 0)).reading
+    assert reading is not None and reading.bytes_per_s is None
+    events = (at("starting", 2.0, 0), at("dense", 3.0, 0), at("experts", 5.0, 8), at("checking", 9.0, 8), READY)
+    reading = _after(StartRequested(PLAN), *events).reading
+    assert reading is not None
+    assert (reading.took_s, reading.bytes_per_s) == (2.0, 4.0)
+
+
 def test_a_second_start_does_nothing_while_an_engine_runs() -> None:
     running = _after(StartRequested(PLAN), HELLO)
     assert step(running, StartRequested(tiny_plan("/other"))) is running

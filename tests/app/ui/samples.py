@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from app.core.session import ActiveRequest, EngineStage, SessionState
+from app.core.session import ActiveRequest, EngineStage, ReadSpan, SessionState
 from app.planning.stops import Marker, SliderStops, Stop
 from app.planning.wishes import Wishes
 from app.ui.split_inputs import LeftOver, QuotaFacts, SplitInputs
@@ -155,7 +155,10 @@ def loading(layers_done: int = 35) -> SplitInputs:
         layer: LayerSettled(layer=layer, asked=tier, settled=tier)
         for layer, tier in zip(range(layers_done), base.plan.tiers, strict=False)
     }
-    session = SessionState(stage=EngineStage.LOADING, plan=base.plan, loading=progress, settled=settled)
+    reading = ReadSpan(from_s=0.0, until_s=progress.elapsed_s, from_bytes=0, until_bytes=done)
+    session = SessionState(
+        stage=EngineStage.LOADING, plan=base.plan, loading=progress, reading=reading, settled=settled
+    )
     return replace(base, session=session, loading=progress)
 
 
@@ -196,6 +199,7 @@ def ready(fallen: range = range(0)) -> SplitInputs:
     session = SessionState(
         stage=EngineStage.READY,
         plan=base.plan,
+        reading=base.session.reading,
         host="127.0.0.1",
         port=1919,
         residency=_residency(base.plan, fallen),

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.core.session import EngineStage, SessionState
+from app.core.session import EngineStage, ReadSpan, SessionState
 from app.planning.wishes import Wishes
 from app.ui.split_inputs import SplitInputs
 from app.ui.split_presenter import NO_GPU, present
@@ -86,8 +86,8 @@ def test_while_loading_the_strip_fills_cell_by_cell() -> None:
 def test_a_rate_is_not_guessed_from_the_first_moment() -> None:
     inputs = samples.loading(0)
     assert inputs.loading is not None
-    young = inputs.loading.model_copy(update={"elapsed_s": 0.2})
-    assert "GiB/s" not in present(replace(inputs, loading=young)).strip.note
+    young = ReadSpan(from_s=9.0, until_s=9.2, from_bytes=0, until_bytes=GIB)
+    assert "GiB/s" not in present(replace(inputs, session=replace(inputs.session, reading=young))).strip.note
 
 
 @pytest.mark.parametrize("stage", ["starting", "dense", "cache", "checking"])
@@ -103,7 +103,8 @@ def test_an_engine_that_got_what_it_asked_for_says_so_with_the_time() -> None:
     view = present(samples.ready())
     assert view.strip.note.startswith("Granted as asked. Loaded in ")
     assert not view.strip.two_rows
-    assert view.memory_note == "Reported by the engine at 14:06. Self-test: layer 8 agrees between GPU and CPU."
+    assert view.memory_note == "Reported by the engine at 14:06. Self-test passed."
+    assert view.memory_hint == "layer 8 agrees between GPU and CPU", "the figures are in the tool tip"
     assert view.pill.text == "Ready"
 
 
@@ -117,6 +118,30 @@ def test_asked_and_settled_are_both_shown_until_they_agree() -> None:
     assert (shown["Pinned layers"].value, shown["Pinned layers"].detail) == ("47", "asked for 50 · 89.2 GiB")
     assert (shown["Locked layers"].value, shown["Locked layers"].tone) == ("7", "warn")
     assert (view.pill.text, view.pill.shape) == ("Ready, split changed", "triangle")
+
+
+def test_the_rate_counts_the_reading_only_and_not_the_start_of_the_program() -> None:
+    base = samples.ready()
+    reading = ReadSpan(from_s=30.0, until_s=40.0, from_bytes=0, until_bytes=25 * GIB)
+    note = present(replace(base, session=replace(base.session, reading=reading))).strip.note
+    assert note.endswith(", read at 2.5 GiB/s.")
+    loading = samples.loading(35)
+    session = replace(loading.session, reading=reading)
+    assert " · 2.5 GiB/s · " in present(replace(loading, session=session)).strip.note
+
+
+def test_a_load_that_is_stopped_keeps_what_was_read_until_it_is_gone() -> None:
+    base = samples.loading(35)
+    view = present(replace(base, session=replace(base.session, stage=EngineStage.STOPPING)))
+    assert [cell.fill for cell in view.strip.cells][:37] == pytest.approx([1.0] * 35 + [0.5, 0.0], abs=0.01)
+
+
+def test_where_everything_fits_there_is_nothing_to_slide_and_nothing_to_pin() -> None:
+    plan = samples.plan_of(samples.DEMO, 30, 0, context=8_192)
+    view = present(replace(samples.stopped(), shape=samples.DEMO, plan=plan, stops=samples.stops_of((8_192,))))
+    assert view.slider.captions[0].startswith("Nothing to trade")
+    assert not view.slider.enabled
+    assert not view.pinned.visible
 
 
 def test_an_engine_that_answers_says_so() -> None:
@@ -137,7 +162,8 @@ def test_after_an_error_the_same_split_can_be_started() -> None:
 
 def test_without_a_gpu_everything_is_locked_and_only_ram_is_shown() -> None:
     view = present(samples.no_gpu())
-    assert view.subtitle.startswith(NO_GPU)
+    assert view.tags == (NO_GPU,)
+    assert "GPU" not in view.subtitle
     assert [bar.title for bar in view.bars] == ["RAM"]
     assert not view.pinned.visible
     assert view.slider.captions == ("Less context", "More context")
@@ -146,10 +172,10 @@ def test_without_a_gpu_everything_is_locked_and_only_ram_is_shown() -> None:
 
 
 def test_a_simulated_gpu_and_a_recorded_machine_are_labelled() -> None:
-    assert present(samples.simulated()).labels == ("Simulated GPU",)
+    assert [tag.text for tag in present(samples.simulated()).tags] == ["Simulated GPU"]
     recorded = replace(samples.stopped(), facts=samples.BIG.model_copy(update={"recorded": True}))
-    assert present(recorded).labels == ("Recorded machine: 192 GB desktop with an RTX 5090",)
-    assert present(samples.stopped()).labels == ()
+    assert [tag.text for tag in present(recorded).tags] == ["Recorded machine: 192 GB desktop with an RTX 5090"]
+    assert present(samples.stopped()).tags == ()
 
 
 def test_bars_add_up_to_the_plan_and_what_others_use() -> None:
@@ -199,6 +225,8 @@ def test_the_commit_charge_is_shown_only_near_its_limit() -> None:
 def test_quick_marks_are_contexts_the_model_and_the_slider_reach() -> None:
     marks = {mark.label: mark.context_tokens for mark in present(samples.stopped()).quick_marks}
     assert marks == {"8k": 8192, "32k": 32768, "64k": 65536, "Largest that fits": None}
+    small = [mark.label for mark in present(samples.no_gpu()).quick_marks]
+    assert small == ["Largest that fits"], "8k is the largest, and one thing has one name"
     assert present(samples.ready()).quick_marks == ()
 
 
@@ -231,4 +259,6 @@ def test_a_session_without_news_is_starting() -> None:
     base = samples.stopped()
     view = present(replace(base, session=SessionState(stage=EngineStage.STARTING, plan=base.plan)))
     assert view.pill.text == "Starting"
+    assert view.pill.share is None, "how far it is cannot be told, so the arc turns"
+    assert view.strip.waits
     assert all(cell.fill == 0 for cell in view.strip.cells)

@@ -42,3 +42,11 @@ def test_durations_get_coarser_as_they_get_longer(seconds: float, said: str) -> 
 def test_what_is_still_to_come_has_no_decimals_and_is_never_nothing() -> None:
     assert wording.rough_duration(0.1) == "1 s"
     assert wording.rough_duration(5.4) == "5 s"
+
+
+def test_a_long_name_loses_its_middle() -> None:
+    short = wording.shortened("x" * 70 + "-Instruct", 48)
+    assert len(short) <= 48
+    assert short.endswith("-Instruct")
+    assert "…" in short
+    assert wording.shortened("short", 48) == "short"

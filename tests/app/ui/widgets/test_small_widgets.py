@@ -16,12 +16,14 @@ from app.ui.split_view import Bar, PillView, Segment, Tile
 from app.ui.theme import Theme
 from app.ui.tokens import DARK
 from app.ui.widgets.banner_stack import BannerStack
+from app.ui.widgets.label import Label
 from app.ui.widgets.memory_bar import MemoryBar
 from app.ui.widgets.mini_bar import MiniBar
-from app.ui.widgets.model_chooser import ModelChooser, shortened
+from app.ui.widgets.model_chooser import ModelChooser
 from app.ui.widgets.number_tile import ContextTile, parse_tokens
 from app.ui.widgets.pill import Pill
 from app.ui.widgets.switch import Switch
+from app.ui.widgets.turning import Turning
 from engine.contract.plan import Tier
 from engine.contract.units import GIB
 from tests.app.ui import samples
@@ -220,7 +222,7 @@ def test_a_switch_is_toggled_by_space_and_by_click(qtbot: QtBot, theme: Theme) -
 def test_the_chooser_lists_models_and_the_way_to_add_one(qtbot: QtBot, theme: Theme) -> None:
     chooser = ModelChooser(theme)
     qtbot.addWidget(chooser)
-    entries = (ModelEntry(Path("/m/demo"), "demo model", demo=True), ModelEntry(Path("/m/big"), "big"))
+    entries = (ModelEntry(Path("/m/demo"), "demo model"), ModelEntry(Path("/m/big"), "big"))
     chooser.show_models(entries, entries[0])
     assert chooser.menu_actions == ("demo model", "big", "Add a model folder…")
     assert chooser.accessibleName() == "Model: demo model"
@@ -229,8 +231,29 @@ def test_the_chooser_lists_models_and_the_way_to_add_one(qtbot: QtBot, theme: Th
     assert chosen.args == [Path("/m/big")]
 
 
-def test_a_long_name_loses_its_middle() -> None:
-    short = shortened("x" * 70 + "-Instruct")
-    assert len(short) <= 48
-    assert short.endswith("-Instruct")
-    assert "…" in short
+def test_names_from_disk_are_shown_letter_by_letter(theme: Theme, qtbot: QtBot) -> None:
+    entry = ModelEntry(Path("/m/<b>R&D</b>"), "<b>R&D</b>")
+    chooser = ModelChooser(theme)
+    qtbot.addWidget(chooser)
+    chooser.show_models((entry,), entry)
+    assert chooser.text() == "<b>R&&D</b>", "one & would underline the next letter and vanish"
+    assert chooser.accessibleName() == "Model: <b>R&D</b>"
+    assert "&lt;b&gt;R&amp;D" in chooser.toolTip(), "Qt shows what looks like HTML as HTML"
+    assert Label("<b>bold</b>").textFormat() is Qt.TextFormat.PlainText
+
+
+def test_an_arc_without_a_share_turns_only_while_it_is_seen(theme: Theme, qtbot: QtBot) -> None:
+    pill = Pill(theme)
+    qtbot.addWidget(pill)
+    turning = pill.findChild(Turning)
+    assert turning is not None
+    pill.show_pill(PillView("Starting", "accent", "arc", None))
+    assert turning.turn == 0, "hidden"
+    pill.show()
+    qtbot.waitUntil(lambda: turning.turn > 0)
+    pill.show_pill(PillView("Loading 4 %", "accent", "arc", 0.04))
+    assert turning.state() is Turning.State.Stopped
+    pill.show_pill(PillView("Checking", "accent", "arc", None))
+    assert turning.state() is Turning.State.Running
+    pill.hide()
+    assert turning.state() is Turning.State.Stopped
