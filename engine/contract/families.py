@@ -15,6 +15,7 @@ _AHEAD = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers")
 _EXPERT_KEYS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 _TEXT_ALONE = frozenset({"llama4", "qwen3_5_moe", "qwen4_exp"})  # transformers runs their text part without the wrapper
 _TIED_WRAPPERS = frozenset({"kimi_k25"})
+_RENAMED = {("kimi_k25", "kimi_k2"): "deepseek_v3"}  # published so; transformers builds the latter for it
 _UNTIED_WRAPPERS = frozenset({"qwen3_vl_moe"})  # their text part alone would be tied
 
 
@@ -63,6 +64,7 @@ def text_config(config: Mapping[str, Any]) -> TextConfig:
     own = values.get("model_type")
     wrapper = outer[-1].get("model_type") if outer else None
     model_type = f"{own or (f'{wrapper}_text' if wrapper else '')!s:.80}"
+    model_type = _RENAMED.get((wrapper, model_type), model_type)
     return TextConfig(model_type=model_type, values=values, outer=tuple(outer))
 
 

@@ -17,9 +17,8 @@ from tests.support.weight_files import gguf_header, tensor
 
 Config = dict[str, Any]
 
-CONFIGS: tuple[Config, ...] = tuple(
-    value for name, value in sorted(vars(model_configs).items()) if name.isupper() and isinstance(value, dict)
-)
+_MODELS = Path(__file__).parents[1] / "reference" / "models.json"
+CONFIGS: tuple[Config, ...] = tuple(row["config"] for row in json.loads(_MODELS.read_text("utf-8")))
 _E, _M, _F = 4, 64, 32
 _TINY: Config = model_configs.QWEN3_30B | {
     "num_hidden_layers": 2, "hidden_size": _M, "moe_intermediate_size": _F, "num_experts": _E,
