@@ -88,14 +88,8 @@ def counts(room: Room, tokens: int) -> Counts:
 def _vram_layers(room: Room, tokens: int) -> int:
     """As many whole layers as VRAM holds beside the context, or the user's number if it fits."""
     left = room.vram_left(tokens)
-    least, most = room.least_vram, room.most_vram
-    wish = room.wishes.vram_layers
-    if wish is not None and not least <= wish <= most:
-        raise UsageError(
-            f"{layers(wish)} in VRAM asked for; {least} to {most} are possible.",
-            f"Choose {min(max(wish, least), most)}.",
-        )
-    least = least if wish is None else wish
+    wish = _vram_wish(room)
+    least, most = room.least_vram if wish is None else wish, room.most_vram
     if left < room.vram_need(least):
         whole = room.budgets.vram.bytes or 0
         what = f"A context of {tokens:,} tokens" + (f" with {layers(least)} in VRAM" if least else "")
@@ -110,10 +104,24 @@ def _vram_layers(room: Room, tokens: int) -> int:
 
 
 def _no_vram_layers(room: Room) -> int:
-    wish = room.wishes.vram_layers
-    if wish:
-        raise Shortage(Pool.VRAM, room.sums.outer(min(wish, room.sums.free)), 0, f"{layers(wish)} in VRAM")
+    if wish := _vram_wish(room):
+        raise Shortage(Pool.VRAM, room.in_vram(wish), 0, f"{layers(wish)} in VRAM")
     return 0
+
+
+def _vram_wish(room: Room) -> int | None:
+    """The user's number of layers in VRAM.
+
+    Raises:
+        UsageError: forced layers leave fewer, or there are more of them.
+    """
+    wish, least, most = room.wishes.vram_layers, room.least_vram, room.most_vram
+    if wish is not None and not least <= wish <= most:
+        raise UsageError(
+            f"{layers(wish)} in VRAM asked for; {least} to {most} are possible.",
+            f"Choose {min(max(wish, least), most)}.",
+        )
+    return wish
 
 
 def _checked_pins(room: Room, vram: int) -> int:
@@ -133,10 +141,16 @@ def _checked_pins(room: Room, vram: int) -> int:
 
 
 def _beyond_locks(room: Room, outer: int, pinned: int) -> int:
-    """Free layers that the limit for locked memory leaves pageable, from the outermost inwards."""
+    """Free layers that the limit for locked memory leaves pageable, from the outermost inwards.
+
+    Raises:
+        Shortage: the layers that are forced to be locked exceed it.
+    """
     limit, sums = room.budgets.locked.bytes, room.sums
     if limit is None:
         return 0
+    if (forced := sums.forced[Tier.LOCKED]) > limit:
+        raise Shortage(Pool.LOCKED, forced, limit, f"Locking {layers(sums.forced_count[Tier.LOCKED])}")
     inner = pinned - sums.forced_count[Tier.PINNED]
     locked = sums.free - outer - inner
     excess = sums.forced[Tier.LOCKED] + sums.outer(outer + locked) - sums.outer(outer) - limit

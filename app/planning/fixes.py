@@ -51,8 +51,8 @@ def last_resort(pool: Pool) -> str:
     match pool:
         case Pool.VRAM:
             return "Choose a smaller model, or a GPU with more memory."
-        case Pool.PINNED:
-            return "Clear the layers that are forced to be pinned."
+        case Pool.PINNED | Pool.LOCKED:
+            return f"Clear the layers that are forced to be {pool}."
         case _:
             return "Choose a smaller model."
 
@@ -260,6 +260,7 @@ _ATTEMPTS: dict[Pool, tuple[Attempt, ...]] = {
         _fewer_vram_layers, _shorter_context, _less_reserve, _end_process, _free_vram, _no_pins, _smaller_format,
     ),
     Pool.PINNED: (_fewer_pins, _end_process),
+    Pool.LOCKED: (),
     Pool.RAM: (
         _shorter_context, _more_vram_layers, _less_reserve, _end_process, _free_ram, _smaller_format, _pageable,
     ),

@@ -10,6 +10,7 @@ from app.planning.room import Room
 from app.planning.shortage import Shortage
 from app.planning.wishes import Wishes
 from engine.contract.errors import (
+    LockLimitError,
     NotEnoughCommitError,
     NotEnoughMemoryError,
     NotEnoughRamError,
@@ -24,6 +25,7 @@ from engine.contract.shape import ModelShape
 _ERRORS: dict[Pool, type[NotEnoughMemoryError]] = {
     Pool.VRAM: NotEnoughVramError,
     Pool.PINNED: PinQuotaError,
+    Pool.LOCKED: LockLimitError,
     Pool.RAM: NotEnoughRamError,
     Pool.COMMIT: NotEnoughCommitError,
 }

@@ -132,6 +132,11 @@ class PinQuotaError(NotEnoughMemoryError):
     pool_words = "pinned memory"
 
 
+class LockLimitError(NotEnoughMemoryError):
+    kind = "lock_limit"
+    pool_words = "locked memory"
+
+
 class ContextTooLongError(SplitpinError):
     """A prompt is longer than the KV cache. HTTP 400 with code `context_length_exceeded`."""
 
