@@ -149,7 +149,11 @@ def _from_headers(
     dense: list[TensorEntry] = []
     for entry in table.values():
         layer = layer_of(entry.name)
-        if is_not_loaded(entry.name) or (layer is not None and layer >= len(anatomy.layers)):
+        if (
+            text.leaves_out(entry.name)
+            or is_not_loaded(entry.name)
+            or (layer is not None and layer >= len(anatomy.layers))
+        ):
             continue  # layers for guessing ahead or for speech, and tables that are computed anew
         if is_expert_tensor(entry.name):
             experts.setdefault(-1 if layer is None else layer, []).append(entry)

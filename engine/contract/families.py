@@ -1,5 +1,6 @@
 """Which model type a configuration is of, and what its modelling code makes of it. No torch, no transformers."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ _NESTED = ("text_config", "language_config", "llm_config", "thinker_config")
 _AHEAD = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers")
 _EXPERT_KEYS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 _TEXT_ALONE = frozenset({"llama4", "qwen3_5_moe", "qwen4_exp"})  # transformers runs their text part without the wrapper
+_PICTURES = re.compile(r"(^|\.)(visual|vision_model|vision_tower|multi_modal_projector)\.")
 _TIED_WRAPPERS = frozenset({"kimi_k25"})
 _RENAMED = {("kimi_k25", "kimi_k2"): "deepseek_v3"}  # published so; transformers builds the latter for it
 _UNTIED_WRAPPERS = frozenset({"qwen3_vl_moe"})  # their text part alone would be tied
@@ -26,6 +28,15 @@ class TextConfig:
     model_type: str
     values: Mapping[str, Any]
     outer: tuple[Mapping[str, Any], ...]  # outermost first; empty where nothing is nested
+
+    @property
+    def runs_alone(self) -> bool:
+        """Whether transformers loads this part without the parts for pictures that stand around it."""
+        return bool(self.outer) and self.outer[-1].get("model_type") in _TEXT_ALONE
+
+    def leaves_out(self, tensor_name: str) -> bool:
+        """Whether a tensor belongs to a part for pictures that is not loaded."""
+        return self.runs_alone and _PICTURES.search(tensor_name) is not None
 
     def anywhere(self, key: str) -> Any:
         """The value in the text part, or in the nearest part around it; None where missing or null."""
@@ -64,7 +75,7 @@ def text_config(config: Mapping[str, Any]) -> TextConfig:
     own = values.get("model_type")
     wrapper = outer[-1].get("model_type") if outer else None
     model_type = f"{own or (f'{wrapper}_text' if wrapper else '')!s:.80}"
-    model_type = _RENAMED.get((wrapper, model_type), model_type)
+    model_type = _RENAMED.get((str(wrapper), model_type), model_type)
     return TextConfig(model_type=model_type, values=values, outer=tuple(outer))
 
 
@@ -90,7 +101,7 @@ def anatomy_of(config: Mapping[str, Any]) -> tuple[TextConfig, ConfigFacts, Anat
 def _tied(text: TextConfig) -> bool:
     """Whether the output head is the input embedding: the outermost configuration decides, as in transformers."""
     default = text.model_type in TIED_BY_DEFAULT
-    if not text.outer or text.outer[-1].get("model_type") in _TEXT_ALONE:
+    if not text.outer or text.runs_alone:
         return ConfigFacts(text.values, text.model_type).flag(("tie_word_embeddings", default))
     wrapper = text.outer[-1]
     wrapper_type = str(wrapper.get("model_type"))

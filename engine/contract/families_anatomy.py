@@ -78,6 +78,7 @@ class Family:
     heads_per_layer: str | None = None  # key of a list with the query heads of each layer
     sliding_kv_factor: int = 1  # sliding layers have this many times the KV heads
     windows: WindowRule = no_windows
+    chunked: bool = False  # windows are parts with fixed borders
     qkv_bias: Flag | bool = ("attention_bias", False)
     out_bias: Flag | bool = ("attention_bias", False)
     qk_norm: Literal["none", "head", "width"] = "none"  # norms of queries and keys: per head, or over all heads
@@ -92,14 +93,17 @@ class Family:
     mlp: SizeRule = no_size  # width of the feed-forward block of dense layers
     mlp_bias: Flag | bool = False
     inner_key: str = "moe_intermediate_size"
-    width_key: str = "hidden_size"
+    width_keys: tuple[str, ...] = ("hidden_size",)  # width of the experts: the first key that is given
+    gated: bool = True
     expert_bias: bool = False
     shared: SizeRule = no_size
     shared_gate: bool = False  # the shared expert has a gate of M weights
+    router: bool = True  # False: `mixers` count a router of another kind
     router_bias: bool = False
     router_fp32: bool = False
     correction: Literal["none", "plain", "fp32"] = "none"  # one routing bias per expert
     more: Callable[[ConfigFacts, ExpertShape, bool], DenseCount] | None = None  # per layer: facts, experts, moe
+    once: SizeRule = no_size  # weights beside embeddings, layers, last norm and head
     head_bias: Flag | bool = False
     fp32_names: tuple[str, ...] = ()
 
@@ -134,7 +138,7 @@ class Family:
             hidden_size=width,
             vocab_size=vocab,
             max_context_tokens=facts.assumed("max_position_embeddings", self.max_context, least=1),
-            embedding=DenseCount(vocab * width + head + bias + width * (2 if self.norm_bias else 1)),
+            embedding=DenseCount(vocab * width + head + bias + width * (2 if self.norm_bias else 1) + self.once(facts)),
             body=body,
             fp32_names=self.fp32_names,
             tied=tied,
@@ -174,6 +178,7 @@ class Family:
                 value_dim=value_size,
                 window=window,
                 n_heads=layer_heads,
+                chunked=self.chunked and window is not None,
                 writes_scores=self.sinks != "none",  # transformers has no fused attention with sinks
             )
             for window, layer_heads in zip(self.windows(facts, layers), per_layer, strict=True)
@@ -185,8 +190,10 @@ class Family:
         return ExpertShape(
             n_experts=facts.required("num_experts"),
             top_k=_top_k(facts, self.top_k),
-            width=facts.required(self.width_key),
+            width=next((size for key in self.width_keys if (size := facts.optional(key))), 0)
+            or facts.required(self.width_keys[-1]),
             inner=facts.required(self.inner_key),
+            has_gate=self.gated,
             has_bias=self.expert_bias,
         )
 
@@ -253,7 +260,7 @@ class Family:
         shared = self.shared(facts)
         plain = gated_mlp(width, shared, facts.flag(self.mlp_bias)) if shared else 0
         plain += width if self.shared_gate else 0
-        router = experts.n_experts * width
+        router = experts.n_experts * width if self.router else 0
         correction = experts.n_experts if self.correction != "none" else 0
         fp32 = (router if self.router_fp32 else 0) + (correction if self.correction == "fp32" else 0)
         plain += router + correction - fp32 + (experts.n_experts if self.router_bias else 0)

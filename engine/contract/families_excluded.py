@@ -3,11 +3,9 @@
 _LATENT = "multi-head latent attention"
 _LATENT_INDEX = "multi-head latent attention with an index of its own"
 _LINEAR = "linear attention layers"
-_MAMBA = "Mamba layers"
 _CONVOLUTION = "layers that keep convolution states"
 
 CANNOT_ESTIMATE: dict[str, str] = {
-    "axk2": _LATENT_INDEX,
     "deepseek_v4": "compressed attention in several tiers",
     "diffusion_gemma": "text diffusion instead of token-by-token generation",
     "dots3_note": _LATENT_INDEX,
@@ -20,18 +18,15 @@ CANNOT_ESTIMATE: dict[str, str] = {
     "inkling2_loop": _CONVOLUTION,
     "minimax_m3_vl": "sparse attention with an index of its own",
     "mistral_large4": _LATENT_INDEX,
-    "nemotron_h": _MAMBA,
     "openai_privacy_filter": "an encoder that labels tokens instead of generating them",
     "qwen4_exp": _LINEAR,
     "unlimited_ocr": "reference windows in its attention",
-    "zaya": _CONVOLUTION,
 }
 
 NOT_RUNNABLE: dict[str, str] = {
     "dbrx": "its experts are stored and called in a way of their own",
     "doge": "its experts are single neurons fetched by keys",
     "jetmoe": "its attention has experts too",
-    "llama4": "its experts are called in a way of their own",
     "longcat_flash": "its experts are called in a way of their own",
     "nllb_moe": "it is an encoder-decoder model",
     "step3p5": "its experts are called in a way of their own",

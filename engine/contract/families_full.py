@@ -149,7 +149,14 @@ FULL_FAMILIES: dict[str, AnatomyRule] = {
         moe=sparse_step(),
         mlp=MLP,
     ),
-    "sarvam_moe": replace(_GLM4, vocab_size=262144, top_k=6, head_size="key", qk_norm_flag=("use_qk_norm", True)),
+    "sarvam_moe": replace(
+        _GLM4,
+        vocab_size=262144,
+        top_k=6,
+        head_size="key",
+        qk_norm_flag=("use_qk_norm", True),
+        fp32_names=(*GATE, "expert_bias"),
+    ),
     "solar_open": replace(
         _GLM4,
         vocab_size=196608,

@@ -12,7 +12,7 @@ from engine.contract.families_anatomy import AnatomyRule, DenseCount, Family, Mi
 from engine.contract.families_facts import ConfigFacts
 from engine.contract.families_full import GATE, MLP
 from engine.contract.families_rules import MoeRule, after_dense, mlp_kinds, quiet_size_of, shared_experts
-from engine.contract.shape import KvShape
+from engine.contract.shape import ExpertShape, KvShape
 
 _NOTE = (
     "latent attention: {latent} + {rope} values a token and layer are kept, not keys and values of {heads} heads;"
@@ -126,6 +126,19 @@ def _axk1_layers(facts: ConfigFacts, layers: int) -> tuple[bool, ...]:
     return tuple(layer >= dense and layer % step == 0 for layer in range(layers))
 
 
+def _axk2_queries(facts: ConfigFacts) -> DenseCount:
+    """Queries and the gate of the output come from one projection of twice the rank."""
+    heads, rank = facts.required("num_attention_heads"), facts.required("q_lora_rank")
+    query = facts.required("qk_nope_head_dim") + facts.required("qk_rope_head_dim")
+    return DenseCount(2 * rank * heads * (query + facts.required("v_head_dim")) - rank * heads * query)
+
+
+def _axk2_norms(facts: ConfigFacts, experts: ExpertShape, moe: bool) -> DenseCount:
+    """A small gate behind the first norm, and behind the second one where there are experts."""
+    gate = 2 * facts.required("hidden_size") * facts.quiet("gated_norm_rank", 16, least=1)
+    return DenseCount(gate * (2 if moe else 1))
+
+
 DEEPSEEK_V3 = Family(
     vocab_size=129280,
     max_context=4096,
@@ -146,6 +159,14 @@ LATENT_FAMILIES: dict[str, AnatomyRule] = {
         max_context=32768,
         moe=_axk1_layers,
         more=lambda facts, experts, moe: DenseCount(facts.required("hidden_size") if moe else 0),
+    ),
+    "axk2": replace(
+        DEEPSEEK_V3,
+        vocab_size=163840,
+        max_context=131072,
+        mixers=indexed_latent(own_index, _axk2_queries),
+        moe=_sparse_after(1),
+        more=_axk2_norms,
     ),
     "deepseek_v2": replace(
         DEEPSEEK_V3,

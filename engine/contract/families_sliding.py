@@ -16,6 +16,7 @@ from engine.contract.families_rules import (
     one_window,
     pattern,
     quiet_size_of,
+    required_size,
     shared_experts,
     size_of,
     sparse_step,
@@ -61,6 +62,25 @@ def _muse_spark_more(facts: ConfigFacts, experts: ExpertShape, moe: bool) -> Den
     width = facts.required("hidden_size")
     projections = 2 * width * experts.width + 2 * experts.width if moe else 0
     return DenseCount(projections, 2 * width)
+
+
+def _llama4_windows(facts: ConfigFacts, layers: int) -> tuple[int | None, ...]:
+    """Layers without rotation see all tokens; the others one chunk, of which the cache keeps the newest tokens."""
+    kinds = facts.names("layer_types", layers)
+    chunk = None if facts.has("attention_chunk_size") and facts.given("attention_chunk_size") is None else 8192
+    chunk = facts.optional("attention_chunk_size") or chunk
+    if kinds is not None:
+        return tuple(chunk if kind == "chunked_attention" else None for kind in kinds)
+    step = facts.quiet("no_rope_layer_interval", 4, least=1)
+    rotated = facts.numbers("no_rope_layers") or tuple(int((layer + 1) % step != 0) for layer in range(layers))
+    return tuple(chunk if rotates else None for rotates in rotated)
+
+
+def _llama4_experts(facts: ConfigFacts, layers: int) -> tuple[bool, ...]:
+    given = facts.numbers("moe_layers")
+    step = facts.quiet("interleave_moe_layer_step", 1, least=1)
+    named = range(step - 1, layers, step) if given is None else given
+    return tuple(layer in named for layer in range(layers))
 
 
 _MIXTRAL = Family(
@@ -218,6 +238,18 @@ SLIDING_FAMILIES: dict[str, AnatomyRule] = {
         shared=size_of("shared_expert_intermediate_size", 512),
         correction="plain",
     ),
+    "llama4_text": Family(
+        vocab_size=202048,
+        max_context=131072,
+        top_k=1,
+        all_heads_if_missing=True,
+        windows=_llama4_windows,
+        chunked=True,
+        moe=_llama4_experts,
+        mlp=required_size("intermediate_size_mlp"),
+        inner_key="intermediate_size",
+        shared=MLP,
+    ),
     "mellum": Family(
         vocab_size=98304,
         max_context=131072,
@@ -255,7 +287,7 @@ SLIDING_FAMILIES: dict[str, AnatomyRule] = {
         norms=3,
         moe=mlp_kinds(lambda facts: 0),
         mlp=MLP,
-        width_key="moe_hidden_size",
+        width_keys=("moe_hidden_size",),
         router_fp32=True,
         correction="fp32",
         more=_muse_spark_more,

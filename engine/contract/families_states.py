@@ -129,7 +129,10 @@ def _delta_state(heads: int, head_size: int, kernel: int) -> StateShape:
 
 
 def mamba_1(facts: ConfigFacts) -> Mixer:
-    """Mamba with norms of time step, B and C (jamba). Its scan begins at zero; only single tokens go on from a state."""
+    """Mamba with norms of time step, B and C (jamba).
+
+    Its scan begins at zero, so only single tokens go on from a state.
+    """
     width = facts.required("hidden_size")
     inner = facts.quiet("mamba_expand", 2, least=1) * width
     states, kernel = facts.required("mamba_d_state"), facts.required("mamba_d_conv")

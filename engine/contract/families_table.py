@@ -4,10 +4,19 @@ from engine.contract.families_anatomy import AnatomyRule
 from engine.contract.families_full import FULL_FAMILIES
 from engine.contract.families_hybrid import HYBRID_FAMILIES
 from engine.contract.families_latent import LATENT_FAMILIES
+from engine.contract.families_nemotron import NEMOTRON_H
 from engine.contract.families_sliding import SLIDING_FAMILIES
+from engine.contract.families_zaya import ZAYA
 
-FAMILIES: dict[str, AnatomyRule] = {**FULL_FAMILIES, **SLIDING_FAMILIES, **LATENT_FAMILIES, **HYBRID_FAMILIES}
+FAMILIES: dict[str, AnatomyRule] = {
+    **FULL_FAMILIES,
+    **SLIDING_FAMILIES,
+    **LATENT_FAMILIES,
+    **HYBRID_FAMILIES,
+    "nemotron_h": NEMOTRON_H,
+    "zaya": ZAYA,
+}
 
 TIED_BY_DEFAULT = frozenset(
-    {"cohere2_moe", "ernie4_5_moe", "gemma4_text", "lara_mini", "lfm2_moe", "qwen3_vl_moe_text"}
+    {"cohere2_moe", "ernie4_5_moe", "gemma4_text", "lara_mini", "lfm2_moe", "qwen3_vl_moe_text", "zaya"}
 )

@@ -25,6 +25,7 @@ class KvShape(Record):
     value_dim: int = Field(ge=0)
     window: int | None = Field(default=None, gt=0, description="sliding window in tokens; None: full attention")
     n_heads: int | None = Field(default=None, gt=0, description="query heads; None: as many as KV heads")
+    chunked: bool = Field(default=False, description="the window is a part of fixed borders, not the newest tokens")
     writes_scores: bool = Field(default=False, description="attention has no fused kernel: all scores are written out")
     index_dim: int = Field(default=0, ge=0, description="values of the key by which tokens are chosen; 0: none")
     index_heads: int = Field(default=0, ge=0, description="heads that score every token before the choice")

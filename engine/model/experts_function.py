@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from engine.contract.errors import UnsupportedModelError
 from engine.experts.layer import ExpertLayer, PartShapes
+from engine.model.experts_adapters import adopt_experts
 from engine.model.hub import transformers  # noqa: F401  first: it settles how transformers is imported
 
 IMPLEMENTATION = "splitpin"
@@ -130,6 +131,7 @@ def without_experts(model_class: type[Any]) -> type[Any]:
     def __init__(self: Any, config: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
         model_class.__init__(self, config, *args, **kwargs)
         self.__dict__["full_keys"] = frozenset(self.state_dict().keys())
+        adopt_experts(self)
         self.__dict__["experts_modules"] = strip_experts(self)
 
     return type(model_class.__name__, (model_class,), {"__init__": __init__, "__module__": model_class.__module__})

@@ -30,6 +30,7 @@ class KvLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
         self.is_sliding = kv.window is not None
         self.window = kv.window
         self.seen = 0
+        self._in_order = kv.chunked  # its mask hides what lies before the current part
         self._context_tokens = context_tokens
         self._held = context_tokens if kv.window is None else min(context_tokens, kv.window)
         heads, keys = kv.n_kv_heads, self._held * kv.n_kv_heads * kv.key_dim
@@ -50,7 +51,7 @@ class KvLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
             raise ContextTooLongError(prompt_tokens=self.seen + new, context_tokens=self._context_tokens)
         if self.seen + new <= self._held:
             result = self._append(key_states, value_states, new)
-        elif new == 1:
+        elif new == 1 and not self._in_order:
             result = self._decode_in_ring(key_states, value_states)
         else:
             result = self._prefill_through_ring(key_states, value_states, new)

@@ -103,6 +103,17 @@ PHI35_MOE: Config = {
     "num_key_value_heads": 8, "intermediate_size": 6400, "num_local_experts": 16, "num_experts_per_tok": 2,
     "vocab_size": 32064, "max_position_embeddings": 131072, "attention_bias": True, "torch_dtype": "bfloat16",
 }  # fmt: skip
+LLAMA4_SCOUT: Config = {
+    "model_type": "llama4",
+    "text_config": {
+        "model_type": "llama4_text", "num_hidden_layers": 48, "hidden_size": 5120, "intermediate_size": 8192,
+        "intermediate_size_mlp": 16384, "num_attention_heads": 40, "num_key_value_heads": 8, "head_dim": 128,
+        "num_local_experts": 16, "num_experts_per_tok": 1, "interleave_moe_layer_step": 1,
+        "attention_chunk_size": 8192, "vocab_size": 202048, "max_position_embeddings": 10485760,
+        "torch_dtype": "bfloat16",
+    },
+    "vision_config": {"model_type": "llama4_vision_model", "num_hidden_layers": 34},
+}  # fmt: skip
 ERNIE_21B: Config = {
     "model_type": "ernie4_5_moe", "num_hidden_layers": 28, "hidden_size": 2560, "num_attention_heads": 20,
     "num_key_value_heads": 4, "intermediate_size": 12288, "moe_intermediate_size": 1536, "moe_num_experts": 64,

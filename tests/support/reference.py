@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
-import transformers
 from torch import Tensor
 
+from engine.model.dense import model_class, read_config
 from engine.model.interface import LanguageModel
 from tests.support.tiny_models import VOCAB, TinyModel
 
@@ -32,7 +32,10 @@ def stock_greedy(tiny: TinyModel, prompt: Sequence[int], n_tokens: int) -> list[
 
 def _stock(tiny: TinyModel, dtype: torch.dtype) -> Any:
     """The stock model in evaluation mode, as `from_pretrained` leaves it."""
-    return transformers.AutoModelForCausalLM.from_pretrained(tiny.folder, experts_implementation="eager", dtype=dtype)
+    config = read_config(tiny.folder)
+    kind = model_class(config)
+    own_loop = {} if kind._can_set_experts_implementation() is False else {"experts_implementation": "eager"}
+    return kind.from_pretrained(tiny.folder, config=config, dtype=dtype, **own_loop)
 
 
 def prefill(model: LanguageModel, token_ids: Sequence[int]) -> Tensor:

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import CONFIG_MAPPING
+from safetensors.torch import load_file, save_file
+from transformers import CONFIG_MAPPING, AutoModelForImageTextToText
 
 from engine.contract.checkpoint import read_shape
 from engine.model.dense import model_class
@@ -91,6 +92,7 @@ _SIZES: dict[str, Any] = {
 _MIXED = ["linear_attention", "full_attention"] * 2
 _OWN: dict[str, dict[str, Any]] = {
     "axk1": {"num_key_value_heads": 4},
+    "axk2": {"num_key_value_heads": 4, "gated_norm_rank": 6},
     "bailing_hybrid": {"num_key_value_heads": 4},
     "deepseek_v2": {"num_key_value_heads": 4},
     "deepseek_v3": {"num_key_value_heads": 4},
@@ -103,23 +105,77 @@ _OWN: dict[str, dict[str, Any]] = {
     "lara_mini": {"layer_types": ["linear_attention", "sliding_attention", "linear_attention", "full_attention"]},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 2},
     "minimax": {"layer_types": _MIXED},
-    "mistral4": {"num_key_value_heads": 4},
+    "llama4_text": {"attention_chunk_size": 8, "interleave_moe_layer_step": 2, "num_experts_per_tok": 2},
+    "mistral4": {"num_key_value_heads": 4, "head_dim": 14, "partial_rotary_factor": 8 / 14},
+    "glm4v_moe_text": {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2],
+                                           "partial_rotary_factor": 1.0}},
+    "qwen3_vl_moe_text": {"sliding_window": None},
+    "nemotron_h": {"layers_block_type": ["linear_attention", "moe", "full_attention", "moe", "mlp"],
+                   "ssm_state_size": 6, "n_groups": 2, "mamba_num_heads": 4, "mamba_head_dim": 8, "n_group": 1,
+                   "moe_latent_size": 24, "moe_shared_expert_intermediate_size": 20},
     "sarvam_mla": {"num_key_value_heads": 4},
-}
+    "zaya": {"num_experts_per_tok": 1, "layer_types": ["hybrid", "hybrid_sliding"] * 2, "router_hidden_size": 12},
+}  # fmt: skip
+# transformers saves these under names that no checkpoint has
+_RENAMED = {"kimi_k25": ("language_model.model.blocks.", "language_model.model.layers.")}
 _KEPT_AS_BUILT = ("A_log", "dt_bias")  # decay: random values would let states explode
+_RECURRENT = ("linear", "conv1d", "mixer.in_proj")
 _GENTLE = 0.05  # spread of the weights of recurrent layers, whose rounding errors would grow
-_VISION: dict[str, Any] = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "depth": 1,
-                           "num_heads": 2, "num_attention_heads": 2, "out_hidden_size": 32, "patch_size": 4,
-                           "image_size": 8, "num_position_embeddings": 4}  # fmt: skip
+
+# multimodal model -> its language model
+WRAPPERS = {
+    "aria": "aria_text",
+    "gemma4": "gemma4_text",
+    "glm4v_moe": "glm4v_moe_text",
+    "kimi_k25": "deepseek_v3",
+    "llama4": "llama4_text",
+    "mistral3": "mistral4",
+    "qwen3_5_moe": "qwen3_5_moe_text",
+    "qwen3_vl_moe": "qwen3_vl_moe_text",
+}
+# sizes of the parts for pictures, which are loaded where the model has them and never used here
+_VISION: dict[str, Any] = {
+    "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "depth": 2, "num_heads": 2,
+    "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 8, "out_hidden_size": 32, "patch_size": 4,
+    "image_size": 8, "num_position_embeddings": 4, "deepstack_visual_indexes": [0], "position_embedding_size": 4,
+    "vision_output_dim": 16, "projector_input_dim": 16, "projector_output_dim": 16, "pixel_shuffle_ratio": 0.5,
+    "pos_emb_height": 4, "pos_emb_width": 4, "pos_emb_time": 1, "fullatt_block_indexes": [0],
+}  # fmt: skip
 
 
 def tiny_config(model_type: str, **more: Any) -> Any:
     """The configuration of a tiny model of a type."""
+    if model_type in WRAPPERS:
+        return _wrapped(model_type, **more)
     config_class = CONFIG_MAPPING[model_type]
-    known = {*config_class().to_dict(), *inspect.signature(config_class.__init__).parameters}
-    known |= set(config_class.attribute_map)
     own = _OWN.get(model_type, {}) | more
-    return config_class(**{name: value for name, value in (_SIZES | own).items() if name in known or name in own})
+    known = _known(config_class) | set(own)
+    return config_class(**{name: value for name, value in (_SIZES | own).items() if name in known})
+
+
+def _wrapped(model_type: str, **more: Any) -> Any:
+    """A multimodal configuration around a tiny text part."""
+    config_class: Any = CONFIG_MAPPING[model_type]
+    parts: dict[str, Any] = {"text_config": tiny_config(WRAPPERS[model_type], **more)}
+    default = config_class()
+    if (vision := getattr(default, "vision_config", None)) is not None:
+        known = _known(type(vision))
+        sizes = {name: value for name, value in _VISION.items() if name in known}
+        parts["vision_config"] = {"model_type": vision.model_type, **sizes}
+    if hasattr(default, "audio_config"):
+        parts["audio_config"] = None
+    return config_class(**parts, tie_word_embeddings=False)
+
+
+def _rename(file: Path, old: str, new: str) -> None:
+    tensors = {name.replace(old, new): tensor for name, tensor in load_file(file).items()}
+    save_file(tensors, file, metadata={"format": "pt"})
+
+
+def _known(config_class: Any) -> set[str]:
+    """Keys a configuration class takes."""
+    named = inspect.signature(config_class.__init__).parameters
+    return {*config_class().to_dict(), *named, *config_class.attribute_map}
 
 
 def tiny_family(model_type: str, folder: Path, dtype: torch.dtype = torch.float32, **more: Any) -> TinyModel:
@@ -130,11 +186,17 @@ def tiny_family(model_type: str, folder: Path, dtype: torch.dtype = torch.float3
 def save_tiny(config: Any, folder: Path, dtype: torch.dtype = torch.float32) -> TinyModel:
     """Build and save the model of a configuration with lively random weights."""
     torch.manual_seed(1)
-    model = model_class(config)._from_config(config, dtype=dtype)
+    whole: Any = AutoModelForImageTextToText._model_mapping
+    kind = whole[type(config)] if type(config) in whole else model_class(config)
+    model = kind._from_config(config, dtype=dtype)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if not name.endswith(_KEPT_AS_BUILT):
-                parameter.normal_(0, (_GENTLE if "linear" in name else 0.2) if parameter.dim() > 1 else 0.5)
+                parameter.normal_(
+                    0, (_GENTLE if any(part in name for part in _RECURRENT) else 0.2) if parameter.dim() > 1 else 0.5
+                )
     model.save_pretrained(folder)
+    if old_and_new := _RENAMED.get(config.model_type):
+        _rename(folder / "model.safetensors", *old_and_new)
     tiny_tokenizer().save_pretrained(folder)
     return TinyModel(folder, read_shape(folder))

@@ -33,6 +33,7 @@ from tests.support.model_configs import (
     GLM_45,
     GPT_OSS_20B,
     GPT_OSS_120B,
+    LLAMA4_SCOUT,
     MINIMAX_M25,
     MIXTRAL_8X7B,
     OLMOE,
@@ -183,6 +184,7 @@ def test_t11_gemma4_has_its_exact_bytes(tmp_path: Path) -> None:
         pytest.param(QWEN3_NEXT_80B, 12, 24_576, 48, 3_221_225_472, id="Qwen3-Next-80B-A3B"),
         pytest.param(QWEN15_MOE, 24, 196_608, 24, 1_038_090_240, id="Qwen1.5-MoE-A2.7B"),
         pytest.param(PHI35_MOE, 32, 131_072, 32, 2_516_582_400, id="Phi-3.5-MoE"),
+        pytest.param(LLAMA4_SCOUT, 48, 196_608, 48, 4_026_531_840, id="Llama-4-Scout"),
         pytest.param(ERNIE_21B, 28, 57_344, 27, 1_509_949_440, id="ERNIE-4.5-21B-A3B"),
         pytest.param(GPT_OSS_20B, 24, 49_152, 24, 423_567_360, id="gpt-oss-20b"),
         pytest.param(QWEN3_235B, 94, 192_512, 94, None, id="Qwen3-235B-A22B"),
@@ -198,7 +200,7 @@ def test_reference_values(
     assert bank is None or _bank(shape) == bank
 
 
-@pytest.mark.parametrize("kind", ["llama4_text", "dbrx"])
+@pytest.mark.parametrize("kind", ["jetmoe", "dbrx"])
 def test_families_whose_experts_cannot_be_taken_out_are_unsupported(kind: str, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedModelError, match="not supported"):
         shape_of({"model_type": kind, "num_hidden_layers": 48, "num_local_experts": 16}, tmp_path)

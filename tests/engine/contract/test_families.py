@@ -21,7 +21,8 @@ from engine.contract.errors import CannotEstimateError, UnsupportedModelError
 from engine.contract.families_excluded import CANNOT_ESTIMATE, NOT_RUNNABLE
 from engine.contract.families_table import FAMILIES
 from engine.contract.formats import WeightFormat
-from engine.contract.shape import KvShape, ModelShape, StateShape, StateTensor
+from engine.contract.shape import KvShape, LayerShape, ModelShape, StateShape, StateTensor
+from engine.model.experts_adapters import adopt_experts
 
 _LAYER = re.compile(r"layers\.(\d+)\.")
 _SMALL_GEMMA = {
@@ -101,6 +102,7 @@ _HALF_LINEAR = ["linear_attention", "full_attention"] * 4
 # the same for families that do not keep keys and values of every head in every layer
 OTHER_CASES: dict[str, list[dict[str, Any]]] = {
     "axk1": [{}, {**_LATENT_SIZES, "attention_bias": True, "n_shared_experts": 2}],
+    "axk2": [{}, {**_LATENT_SIZES, **_INDEX_SIZES, "gated_norm_rank": 8, "attention_bias": True}],
     "bailing_hybrid": [
         {"head_dim": 64},
         {**_LATENT_SIZES, "head_dim": 32, "q_lora_rank": 48, "layer_group_size": 3, "attention_bias": True},
@@ -134,11 +136,26 @@ OTHER_CASES: dict[str, list[dict[str, Any]]] = {
         {"layer_types": ["conv", "conv", "conv", "full_attention"] * 2, "conv_bias": True, "conv_L_cache": 4,
          "use_expert_bias": False, "num_dense_layers": 0, "tie_word_embeddings": False},
     ],
+    "llama4_text": [
+        {},
+        {"interleave_moe_layer_step": 2, "attention_bias": True, "no_rope_layer_interval": 2, "use_qk_norm": False},
+        {"attention_chunk_size": None, "moe_layers": [1, 5]},
+    ],
     "minimax": [{}, {"layer_types": ["linear_attention"] * 7 + ["full_attention"], "head_dim": 96, "block_size": 128}],
+    "nemotron_h": [
+        {"layers_block_type": ["linear_attention", "moe", "full_attention", "mlp"] * 2},
+        {"layers_block_type": ["mamba", "moe", "attention", "moe"] * 2, "moe_latent_size": 96, "mlp_bias": True,
+         "use_bias": True, "use_conv_bias": False, "mamba_n_groups": 4, "ssm_state_size": 32, "mamba_num_heads": 16},
+    ],
     "qwen3_5_moe_text": [{}, {"layer_types": _HALF_LINEAR, "linear_num_value_heads": 48, "attention_bias": True}],
     "qwen3_next": [{}, {"mlp_only_layers": [0, 3], "linear_key_head_dim": 64, "linear_conv_kernel_dim": 3,
                         "attention_bias": True, "decoder_sparse_step": 2}],
     "sarvam_mla": [{}, {**_LATENT_SIZES, "q_lora_rank": 64, "num_shared_experts": 2}],
+    "zaya": [
+        {},
+        {"layer_types": ["hybrid", "hybrid_sliding"] * 4, "sliding_window": 64, "cca_time0": 3, "attention_bias": True,
+         "lm_head_bias": True, "tie_word_embeddings": False, "num_key_value_heads": 4},
+    ],
 }  # fmt: skip
 
 # wrapper type -> variants of (what differs in the text part, what differs around it)
@@ -154,6 +171,7 @@ NESTED: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
         ({"model_type": "deepseek_v3", "num_key_value_heads": 128}, {}),
         ({"model_type": "deepseek_v3", "first_k_dense_replace": 1}, {"tie_word_embeddings": False}),
     ],
+    "llama4": [({}, {}), ({"interleave_moe_layer_step": 2}, {})],
     "mistral3": [
         ({"model_type": "mistral4"}, {}),
         ({"model_type": "mistral4", **_LATENT_SIZES, "attention_bias": True, "first_k_dense_replace": 2}, {}),
@@ -210,7 +228,9 @@ def _build(config: Any) -> Any:
     if kind.config_class is config.sub_configs.get("text_config"):  # transformers takes the text part alone
         config = config.get_text_config()
     with torch.device("meta"):
-        return kind._from_config(config, dtype=torch.bfloat16)
+        model = kind._from_config(config, dtype=torch.bfloat16)
+    adopt_experts(model)
+    return model
 
 
 def _expert_modules(model: Any) -> dict[int, Any]:
@@ -268,6 +288,11 @@ def _kv_shapes(model: Any, config: Any) -> list[KvShape | None]:
     return shapes
 
 
+class _NoExperts:
+    def forward(self, hidden: Any, index: Any, weights: Any, math: Any) -> Any:
+        return torch.zeros_like(hidden)
+
+
 def _experts_that_do_nothing(module: Any, hidden: Any, index: Any, weights: Any) -> Any:
     return torch.zeros_like(hidden)
 
@@ -275,7 +300,10 @@ def _experts_that_do_nothing(module: Any, hidden: Any, index: Any, weights: Any)
 def _kept(model: Any) -> list[tuple[KvShape | None, StateShape | None]]:
     """What a few tokens leave in the model's own cache; nothing is computed on the meta device."""
     ALL_EXPERTS_FUNCTIONS.register("nothing", _experts_that_do_nothing)
-    model.set_experts_implementation("nothing")
+    if model._can_set_experts_implementation():
+        model.set_experts_implementation("nothing")
+    for module in _expert_modules(model).values():
+        module.__dict__["splitpin"] = (_NoExperts(), None)
     with torch.inference_mode():
         tokens = torch.zeros(1, 5, dtype=torch.long, device="meta")
         cached: Any = model(input_ids=tokens, use_cache=True, logits_to_keep=1).cache
@@ -313,10 +341,11 @@ def _kept_state(cached: Any, number: int, layer: Any) -> StateShape | None:
     return StateShape(tensors=found) if found else None
 
 
-def _without_work(kv: KvShape | None) -> KvShape | None:
-    """Only what is kept."""
-    dropped = {"n_heads": None, "writes_scores": False, "index_heads": 0, "expanded_values": 0}
-    return kv.model_copy(update=dropped) if kv else None
+def _memory_only(layer: LayerShape) -> tuple[KvShape | None, StateShape | None]:
+    """Only what is kept, without what is computed from it."""
+    dropped = {"n_heads": None, "writes_scores": False, "index_heads": 0, "expanded_values": 0, "chunked": False}
+    kv = layer.kv.model_copy(update=dropped) if layer.kv else None
+    return kv, layer.state.model_copy(update={"resumes": True}) if layer.state else None
 
 
 def _saved(config: Any, folder: Path) -> ModelShape:
@@ -334,12 +363,12 @@ def test_the_rules_say_what_transformers_builds(
     modules = _expert_modules(model)
     assert shape.moe_layers == tuple(sorted(modules))
     for module in modules.values():
-        up = module.gate_up_proj.shape
+        up = (module.gate_up_proj if module.has_gate else module.up_proj).shape
         down = module.down_proj.shape
         if module.is_transposed:
             up, down = up.__class__((up[0], up[2], up[1])), down.__class__((down[0], down[2], down[1]))
         experts = shape.experts
-        assert tuple(up) == (experts.n_experts, 2 * experts.inner, experts.width)
+        assert tuple(up) == (experts.n_experts, (1 + experts.has_gate) * experts.inner, experts.width)
         assert tuple(down) == (experts.n_experts, experts.width, experts.inner)
         assert module.has_bias == experts.has_bias
         assert module.has_gate == experts.has_gate
@@ -347,7 +376,7 @@ def test_the_rules_say_what_transformers_builds(
     if text.model_type in CASES or text.model_type in NESTED_TEXTS:
         assert [layer.kv for layer in shape.layers] == _kv_shapes(model, text)
     if config.model_type != "gemma4":  # its masks look at the tokens, which have no values here
-        assert [(_without_work(layer.kv), layer.state) for layer in shape.layers] == _kept(model)
+        assert [_memory_only(layer) for layer in shape.layers] == _kept(model)
     assert len(shape.layers) == text.num_hidden_layers
     assert shape.vocab_size == text.vocab_size
     assert shape.max_context_tokens == text.max_position_embeddings

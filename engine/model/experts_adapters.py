@@ -1,0 +1,48 @@
+"""Experts that transformers does not call through its experts interface, made to look as if it did."""
+
+from types import MethodType
+from typing import Any, cast
+
+from torch import Tensor, nn
+
+
+def adopt_experts(model: nn.Module) -> None:
+    """Give the experts of such families the attributes of the interface, and their blocks a forward that uses it."""
+    for module in list(model.modules()):
+        if type(module).__name__ == "Llama4TextMoe":
+            block = cast(Any, module)
+            _describe(block.experts)
+            block.forward = MethodType(_llama4_block, block)
+
+
+def _describe(experts: Any) -> None:
+    """What the interface's decorator would have noted of Llama 4: gate and up fused, matrices transposed, no biases."""
+    experts.has_gate = True
+    experts.has_bias = False
+    experts.is_transposed = True
+    experts.is_concatenated = True
+    experts.has_post_expert_norm = False
+    experts._apply_gate = MethodType(_apply_gate, experts)
+
+
+def _apply_gate(self: Any, gate_up: Tensor) -> Tensor:
+    gate, up = gate_up.chunk(2, dim=-1)
+    return cast(Tensor, up * self.act_fn(gate))
+
+
+def _llama4_block(self: Any, hidden_states: Tensor) -> tuple[Tensor, Tensor]:
+    """As Llama4TextMoe.forward, [..., M]: inputs are weighted before the experts, and only the chosen ones compute.
+
+    There every expert gets every token, with a weight of zero where it was not chosen; an expert without biases makes
+    zero of that.
+    """
+    from engine.model.experts_function import splitpin_experts
+
+    rows = hidden_states.reshape(-1, self.hidden_dim)
+    scores, logits = self.router(rows)
+    chosen = logits.topk(self.top_k, dim=1).indices
+    weighted = rows[:, None, :] * scores.gather(1, chosen)[:, :, None]
+    ones = scores.new_ones(chosen.numel(), 1)
+    routed = splitpin_experts(self.experts, weighted.flatten(0, 1), chosen.reshape(-1, 1), ones)
+    out = self.shared_expert(rows) + routed.view(*chosen.shape, -1).sum(dim=1)
+    return out, logits
