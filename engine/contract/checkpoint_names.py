@@ -20,7 +20,7 @@ _EXPERT = re.compile(
     r"|\.block_sparse_moe\.(?P<linear>input|output)_linear(?P<rest>.*)$"
 )
 # layers of the language model, not those of parts for pictures and sound
-_LAYER = re.compile(r"^(?:thinker\.|model\.|language_model\.|text_model\.)*layers\.(\d{1,9})\.")
+_LAYER = re.compile(r"^(?:thinker\.|model\.|language_model\.|text_model\.|backbone\.)*layers\.(\d{1,9})\.")
 _NOT_LOADED = re.compile(r"^(talker|code2wav)\.|(^|\.)(mtp|mtp_layers)\.|rotary_emb\.inv_freq$")
 
 _MATRICES: dict[str, Matrix] = {
