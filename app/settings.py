@@ -31,7 +31,7 @@ class Settings(BaseModel):
     wishes: dict[str, Wishes] = Field(default_factory=dict, description="model folder to the split chosen for it")
     theme: Literal["system", "light", "dark"] = "system"
     port: int = Field(default=0, ge=0, le=65535, description="of the engine; 0: any free port")
-    learned_pin_bytes: int | None = Field(default=None, ge=0, description="most pinned memory an engine was granted")
+    pin_cap_bytes: int | None = Field(default=None, ge=0, description="limit for pinned memory that the user set")
 
 
 @dataclass(frozen=True, slots=True)

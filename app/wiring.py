@@ -8,13 +8,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from PySide6.QtCore import QObject
+from PySide6.QtCore import QObject, QUrl
+from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QApplication, QFileDialog, QWidget
 
 from app.chat.store import ChatStore
+from app.core.learned import LearnedStore
 from app.core.library import Library, ModelEntry
 from app.link.background import Background
 from app.link.engine_process import EngineProcess
+from app.link.learning import Learning
 from app.link.orphan_watch import OrphanWatch
 from app.link.store import SessionStore
 from app.link.stream import ChatStream
@@ -37,7 +40,7 @@ from app.ui.tray import Tray
 from app.ui.widgets.rail import RailEntry
 from app.ui.window_memory import WindowMemory
 from engine.contract.errors import ModelFolderError, UsageError
-from engine.contract.facts import HardwareFacts, Reading, Source
+from engine.contract.facts import HardwareFacts
 from engine.contract.plan import MemoryPlan, SimulatedGpu
 from engine.system.protocols import LiveMemory
 from engine.system.recorded import RecordedMachine, RecordedMemory
@@ -91,6 +94,8 @@ class App(QObject):
         self._chats, set_aside = ChatStore.open_or_set_aside(profile.chats_file)
 
         self.keeper = SettingsKeeper(SettingsFile(profile.settings_file), loaded.settings, self)
+        if options.model is not None:
+            self._keep_library()
         self.theme = Theme(qt, loaded.settings.theme)
         self.background = Background(self, threads=3)
         self.store = SessionStore(self)
@@ -98,6 +103,8 @@ class App(QObject):
         self.engine = EngineProcess(self.store, run_ledger, engine_argv=options.engine_argv, parent=self)
         scanner = Scanner(run_ledger)
         self.watch = OrphanWatch(scanner.scan, scanner.end, self.background, self.store, self)
+        read = machine_probe().read if recorded is None else lambda: recorded
+        self.learning = Learning(read, LearnedStore(profile.learned_file), self.background, self.store, self)
         self.live = LiveBars(_live_memory(recorded), self.background, self)
 
         self.split_page = SplitPage(self.theme)
@@ -116,10 +123,12 @@ class App(QObject):
             self.store,
             self.watch,
             self.background,
-            read_facts=self._facts_reader(recorded),
+            read_facts=self.learning.read_facts,
             simulated_gpu=options.simulated_gpu,
             parent=self,
         )
+        if options.simulated_gpu is None:
+            self.desk.limit_pins(loaded.settings.pin_cap_bytes)
         self.tray = Tray(self.theme, parent=self)
         self.shell = Shell(
             self.window,
@@ -147,7 +156,9 @@ class App(QObject):
         self.desk.add_model_wanted.connect(self._add_model)
         self.desk.model_changed.connect(self._model_changed)
         self.desk.wishes_changed.connect(self._wishes_changed)
-        self.desk.quota_learned.connect(self._quota_learned)
+        self.desk.remove_model_wanted.connect(self._remove_model)
+        self.desk.log_wanted.connect(lambda file: QDesktopServices.openUrl(QUrl.fromLocalFile(file)))
+        self.desk.pins_limited.connect(lambda most_bytes: self.keeper.change(pin_cap_bytes=most_bytes))
         self.live.read.connect(self.shell.show_memory)
         self.window.shown_changed.connect(self.live.set_shown)
         self.shell.new_chat_wanted.connect(self.chat_page.new_chat)
@@ -159,8 +170,7 @@ class App(QObject):
         """Show the window, then find out about everything else."""
         self.window.show()
         self.tray.begin()
-        saved = {Path(folder): wishes for folder, wishes in self.keeper.settings.wishes.items()}
-        self.desk.show_library(self.library, saved, self._first)
+        self._show_library(self._first)
         self.desk.read_machine()
         self.watch.begin()
         self.live.begin()
@@ -185,17 +195,6 @@ class App(QObject):
         self.close()
         self._qt.quit()
 
-    def _facts_reader(self, recorded: HardwareFacts | None) -> Callable[[], HardwareFacts]:
-        def read() -> HardwareFacts:
-            facts = machine_probe().read() if recorded is None else recorded
-            learned = self.keeper.settings.learned_pin_bytes
-            if learned is None or facts.pin_measured.source is Source.MEASURED:
-                return facts
-            granted = Reading(value=learned, source=Source.LEARNED, detail="granted to an earlier engine run")
-            return facts.model_copy(update={"pin_measured": granted})
-
-        return read
-
     def _launch(self, plan: MemoryPlan) -> None:
         self.engine.start(plan, port=self.keeper.settings.port)
 
@@ -208,19 +207,28 @@ class App(QObject):
         except ModelFolderError as error:
             self.desk.report(of_problem(error.problem, severity="warn"))
             return
+        self._library_changed(folder.expanduser().absolute())
+
+    def _remove_model(self, folder: Path) -> None:
+        self.library = self.library.remove(folder)
+        self._library_changed(None)
+
+    def _library_changed(self, chosen: Path | None) -> None:
+        self._keep_library()
+        self._show_library(chosen)
+
+    def _keep_library(self) -> None:
         self.keeper.change(model_folders=tuple(str(kept) for kept in self.library.folders))
-        saved = {Path(kept): wishes for kept, wishes in self.keeper.settings.wishes.items()}
-        self.desk.show_library(self.library, saved, folder.expanduser().absolute())
+
+    def _show_library(self, chosen: Path | None) -> None:
+        saved = {Path(folder): wishes for folder, wishes in self.keeper.settings.wishes.items()}
+        self.desk.show_library(self.library, saved, chosen)
 
     def _model_changed(self, entry: ModelEntry) -> None:
         self.keeper.change(last_model=str(entry.folder))
 
     def _wishes_changed(self, folder: Path, wishes: Wishes) -> None:
         self.keeper.change(wishes={**self.keeper.settings.wishes, str(folder): wishes})
-
-    def _quota_learned(self, granted_bytes: int) -> None:
-        self.keeper.change(learned_pin_bytes=granted_bytes)
-        self.desk.read_machine()
 
 
 def _live_memory(recorded: HardwareFacts | None) -> Callable[[], LiveMemory]:

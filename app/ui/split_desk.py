@@ -18,18 +18,22 @@ from app.link.store import SessionStore
 from app.orphans.verdicts import Orphan
 from app.planning.wishes import Wishes
 from app.ui import split_notices as said
+from app.ui.model_desk import ModelDesk
 from app.ui.notices import DISMISS, Notice, of_problem
 from app.ui.orphan_desk import OrphanDesk
 from app.ui.pages.split_page import SplitPage
 from app.ui.split_inputs import SplitInputs
 from app.ui.split_plan import Answer, Question, answer, gain, largest_context, left_over
 from app.ui.split_presenter import present
-from engine.contract.errors import Problem, SplitpinError
+from app.ui.split_wishes import SplitWishes
+from app.ui.wording import tokens
+from engine.contract.errors import SplitpinError
 from engine.contract.estimate import KV_PAGE_TOKENS
 from engine.contract.facts import HardwareFacts
 from engine.contract.plan import MemoryPlan, SimulatedGpu, Tier
-from engine.contract.shape import ModelShape
 from engine.contract.units import round_up
+
+_LONGEST = "longest context"  # what a notice is about
 
 
 class SplitDesk(QObject):
@@ -38,8 +42,10 @@ class SplitDesk(QObject):
     stop_wanted: the engine is to be stopped.
     model_changed: another model was chosen (ModelEntry).
     wishes_changed: the wishes for a model changed (its folder as Path, Wishes).
-    quota_learned: the user takes what the engine was granted as the quota (bytes).
+    pins_limited: the user takes what the engine was granted as the limit from now on (bytes), or lifts it (None).
     add_model_wanted: a model folder is to be added.
+    remove_model_wanted: a model folder (Path) is to leave the list; its files stay.
+    log_wanted: a log file (its path) is to be opened.
     start_refused: a start that was asked for is not possible now; the page says why.
     changed: something that the tray shows may have changed.
     """
@@ -48,8 +54,10 @@ class SplitDesk(QObject):
     stop_wanted = Signal()
     model_changed = Signal(object)
     wishes_changed = Signal(object, object)
-    quota_learned = Signal(object)
+    pins_limited = Signal(object)
     add_model_wanted = Signal()
+    remove_model_wanted = Signal(object)
+    log_wanted = Signal(str)
     start_refused = Signal()
     changed = Signal()
 
@@ -69,15 +77,11 @@ class SplitDesk(QObject):
         self._page = page
         self._background = background
         self._read_facts = read_facts
-        self._simulated_gpu = simulated_gpu
         self._clock = clock
-        self._entries: tuple[ModelEntry, ...] = ()  # the library looks at the disk to tell them
-        self._saved: dict[Path, Wishes] = {}
-        self._entry: ModelEntry | None = None
-        self._shape: ModelShape | None = None
+        self._models = ModelDesk(background, is_fixed=lambda: self._inputs.session.running, parent=self)
+        self._wishes = SplitWishes(simulated_gpu)
         self._facts: HardwareFacts | None = None
         self._answer = Answer()
-        self._shape_problem: Problem | None = None
         self._inputs = SplitInputs(session=store.state)
         self._left_over = OrphanDesk(watch, self)
         self._reports: list[Notice] = []
@@ -88,9 +92,11 @@ class SplitDesk(QObject):
         page.tier_wished.connect(self._wish_tier)
         page.start_wanted.connect(self.start)
         page.stop_wanted.connect(self.stop_wanted)
-        page.model_wished.connect(self.choose)
+        page.model_wished.connect(self._models.choose)
         page.add_model_wanted.connect(self.add_model_wanted)
         page.notice_acted.connect(self._acted)
+        self._models.chosen.connect(self._model_chosen)
+        self._models.read.connect(self._replan)
         store.changed.connect(self._session_changed)
         self._left_over.changed.connect(self._show)
         self._left_over.memory_changed.connect(self.read_machine)
@@ -117,7 +123,7 @@ class SplitDesk(QObject):
     @property
     def why_not_start(self) -> str | None:
         """Why Start is impossible now, in a few words; None: it is possible."""
-        if self._entry is None:
+        if self._models.entry is None:
             return "no model"
         if self._inputs.blocked is not None:
             return "this model can only be planned"
@@ -130,40 +136,28 @@ class SplitDesk(QObject):
         self._reports.append(notice)
         self._show()
 
+    def _forget(self, about: str) -> None:
+        self._reports = [kept for kept in self._reports if kept.about != about]
+
     # -- model and machine ----------------------------------------------------------------------------------------
 
     def show_library(self, library: Library, saved: dict[Path, Wishes], current: Path | None) -> None:
         """Take the list of models and their wishes, and choose one."""
-        self._saved = saved
-        self._entries = entries = library.entries
-        chosen = next((entry for entry in entries if entry.folder == current), entries[0] if entries else None)
-        if chosen is None:
-            self._show()
-        else:
-            self.choose(chosen.folder)
+        self._wishes.saved = saved
+        self._models.show_library(library, current)
+        if self._models.entry is None:
+            self._answer = Answer()
+        self._show()
 
     def choose(self, folder: Path) -> None:
-        """Take another model. Its folder is read in the background."""
-        entry = next((entry for entry in self._entries if entry.folder == folder), None)
-        if entry is None or self._inputs.session.running:
-            return
-        self._entry, self._shape, self._shape_problem, self._answer = entry, None, None, Answer()
+        """Take another model."""
+        self._models.choose(folder)
+
+    def _model_chosen(self, entry: ModelEntry) -> None:
+        self._forget(_LONGEST)
+        self._answer = Answer()
         self.model_changed.emit(entry)
         self._show()
-        self._background.run(
-            entry.read_shape,
-            lambda shape: self._got_shape(entry, shape),
-            lambda error: self._got_shape(entry, error),
-        )
-
-    def _got_shape(self, entry: ModelEntry, found: ModelShape | SplitpinError) -> None:
-        if entry is not self._entry:
-            return  # the user went on to another model
-        if isinstance(found, SplitpinError):
-            self._shape_problem = found.problem
-        else:
-            self._shape = found
-        self._replan()
 
     def read_machine(self) -> None:
         """Read the facts again, in the background."""
@@ -180,17 +174,26 @@ class SplitDesk(QObject):
 
     @property
     def wishes(self) -> Wishes:
-        """The wishes for the chosen model, with the simulated GPU of this run."""
-        saved = self._saved.get(self._entry.folder, Wishes()) if self._entry is not None else Wishes()
-        return saved.model_copy(update={"simulated_gpu": self._simulated_gpu})
+        """The wishes for the chosen model, with those that hold for all of them."""
+        return self._wishes.of(self._models.folder)
+
+    def limit_pins(self, most_bytes: int | None) -> None:
+        """Pin at most this much, whatever the quota; None: as much as the quota allows."""
+        self._wishes.pin_cap_bytes = most_bytes
+        if most_bytes is not None and self.wishes.pinned_layers is not None:
+            self._keep(pinned_layers=None)  # a number of layers that was chosen before may be more than that
+        self._replan()
 
     def _wish(self, **changes: object) -> None:
-        if self._entry is None or self._inputs.session.running:
+        if self._inputs.session.running:
             return
-        wishes = self.wishes.model_copy(update={**changes, "simulated_gpu": None})
-        self._saved[self._entry.folder] = wishes
-        self.wishes_changed.emit(self._entry.folder, wishes)
+        self._forget(_LONGEST)
+        self._keep(**changes)
         self._replan()
+
+    def _keep(self, **changes: object) -> None:
+        if (folder := self._models.folder) is not None:
+            self.wishes_changed.emit(folder, self._wishes.change(folder, **changes))
 
     def _wish_stop(self, index: int) -> None:
         stops = self._answer.stops.stops
@@ -199,17 +202,25 @@ class SplitDesk(QObject):
 
     def wish_context(self, wanted: int | None) -> None:
         """An exact context, rounded up to whole pages; None: the largest that fits."""
-        if self._shape is None or self._facts is None or self._entry is None:
+        if (question := self._question) is None:
             return
         if wanted is None:
-            question = Question(self._shape, self._facts, self.wishes, self._entry.folder)
             wanted = largest_context(question, self._answer.stops)
-        if wanted is not None:
-            self._wish(context_tokens=min(round_up(wanted, KV_PAGE_TOKENS), self._shape.max_context_tokens))
+        if wanted is None:
+            return
+        most = question.shape.max_context_tokens
+        self._wish(context_tokens=min(round_up(min(wanted, most), KV_PAGE_TOKENS), most))
+        if wanted > most:
+            self.report(Notice("info", f"The longest context of this model is {tokens(most)}", about=_LONGEST))
 
     def _wish_tier(self, layer: int, tier: Tier | None) -> None:
         forced = {other: kept for other, kept in self.wishes.forced.items() if other != layer}
         self._wish(forced=forced if tier is None else {**forced, layer: tier})
+
+    def _limit_pins(self, most_bytes: int | None) -> None:
+        self.limit_pins(most_bytes)
+        if self.wishes.simulated_gpu is None:  # what a simulated GPU refused says nothing of this PC
+            self.pins_limited.emit(most_bytes)
 
     # -- the engine -----------------------------------------------------------------------------------------------
 
@@ -271,9 +282,17 @@ class SplitDesk(QObject):
                 self._start_now()
             case said.LARGEST:
                 self.wish_context(None)
-            case said.LEARN:
+            case said.READ_AGAIN:
+                self._models.read_again()
+            case said.REMOVE:
+                self.remove_model_wanted.emit(self._models.folder)
+            case said.OPEN_LOG:
+                self.log_wanted.emit(said.log_file(self._inputs))
+            case said.LIMIT_PINS:
                 if (granted := said.granted_pin_bytes(self._inputs)) is not None:
-                    self.quota_learned.emit(granted)
+                    self._limit_pins(granted)
+            case said.LIFT_LIMIT:
+                self._limit_pins(None)
             case said.END:
                 self._left_over.end_first()
             case said.END_ASKED:
@@ -288,26 +307,32 @@ class SplitDesk(QObject):
     # -- showing --------------------------------------------------------------------------------------------------
 
     def _replan(self) -> None:
-        if self._shape is not None and self._facts is not None and self._entry is not None:
-            self._answer = answer(Question(self._shape, self._facts, self.wishes, self._entry.folder))
+        if (question := self._question) is not None:
+            self._answer = answer(question)
         self._show()
+
+    @property
+    def _question(self) -> Question | None:
+        """What there is to plan; None until model and machine are read."""
+        shape, facts, folder = self._models.shape, self._facts, self._models.folder
+        return None if shape is None or facts is None or folder is None else Question(shape, facts, self.wishes, folder)
 
     def _show(self) -> None:
         found = self._answer
         self._inputs = replace(
             self._inputs,
-            model_name=None if self._entry is None else self._entry.name,
-            shape=self._shape,
+            model_name=None if self._models.entry is None else self._models.entry.name,
+            shape=self._models.shape,
             facts=self._facts,
             wishes=self.wishes,
             plan=found.plan,
             drawn=found.drawn,
-            problem=self._shape_problem or found.problem,
+            problem=self._models.problem or found.problem,
             stops=found.stops,
             quota=found.quota,
             left_over=left_over(self.orphans),
         )
-        self._page.show_models(self._entries, self._entry)
+        self._page.show_models(self._models.entries, self._models.entry)
         self._page.show_view(present(self._inputs))
         self._page.show_notices(
             said.compose(
@@ -321,13 +346,12 @@ class SplitDesk(QObject):
                     asked=self._left_over.asked,
                     ending=self._left_over.ending,
                     reports=tuple(self._reports),
+                    removable=self._models.removable,
                 )
             )
         )
         self.changed.emit()
 
     def _gain(self) -> str:
-        ours = self._left_over.ours
-        if not ours or self._shape is None or self._facts is None or self._entry is None:
-            return ""
-        return gain(Question(self._shape, self._facts, self.wishes, self._entry.folder), ours)
+        ours, question = self._left_over.ours, self._question
+        return gain(question, ours) if ours and question is not None else ""

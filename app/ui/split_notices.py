@@ -19,7 +19,8 @@ from engine.contract.units import gib
 @dataclass(frozen=True, slots=True)
 class NoticeInputs:
     """`refused` is set while a start waits for the user's word on a left-over process; `asked` is the process whose
-    end needs a second click; `reports` are results that stay until they are dismissed."""
+    end needs a second click; `reports` are results that stay until they are dismissed; `removable`: the user put the
+    model into the list."""
 
     split: SplitInputs
     now: datetime
@@ -30,13 +31,18 @@ class NoticeInputs:
     asked: Orphan | None = None
     ending: tuple[int, ...] = ()
     reports: tuple[Notice, ...] = ()
+    removable: bool = False
 
 
-LARGEST, START, START_ANYWAY, LEARN, END, END_ASKED, KEEP = (
+LARGEST, READ_AGAIN, REMOVE, START, START_ANYWAY, OPEN_LOG, LIMIT_PINS, LIFT_LIMIT, END, END_ASKED, KEEP = (
     "largest",
+    "read_again",
+    "remove",
     "start",
     "start_anyway",
-    "learn",
+    "open_log",
+    "limit_pins",
+    "lift_limit",
     "end",
     "end_asked",
     "keep",
@@ -49,22 +55,37 @@ def compose(inputs: NoticeInputs) -> tuple[Notice, ...]:
     found = [*_of_orphans(inputs), *inputs.reports]
     if split.session.stage is EngineStage.FAILED:
         again = (Action("Start again", START, "primary"),) if split.plan is not None else ()
-        found.append(notices.of_failure(split.session, *again))
+        log = (Action("Open log", OPEN_LOG),) if log_file(split) is not None else ()
+        found.append(notices.of_failure(split.session, *again, *log))
     if split.session.residency is not None:
-        found += _of_shortfall(split.session.residency)
+        found += _of_shortfall(split.session.residency, split.wishes.pin_cap_bytes)
     if split.problem is not None and not split.session.running:
-        found.append(_of_plan(split.problem, inputs.largest_context))
+        found.append(_of_model(inputs, split.problem) if split.shape is None else _of_plan(inputs, split.problem))
     if split.blocked is not None and not split.session.running:
         found.append(Notice("info", split.blocked, about="blocked"))
+    found.append(_of_limit(split))
     found.append(_of_assumed_quota(split))
     return tuple(notice for notice in found if notice is not None)
 
 
-def _of_plan(problem: Problem, largest: int | None) -> Notice:
-    if largest is None:
+def _of_plan(inputs: NoticeInputs, problem: Problem) -> Notice:
+    if inputs.largest_context is None:
         return notices.of_problem(problem, dismissable=False)
-    action = Action(f"Use {tokens(largest)}", LARGEST, "primary")
+    action = Action(f"Use {tokens(inputs.largest_context)}", LARGEST, "primary")
     return notices.of_problem(problem, action, dismissable=False)
+
+
+def _of_model(inputs: NoticeInputs, problem: Problem) -> Notice:
+    """The folder of the chosen model cannot be read."""
+    away = (Action("Remove from the list", REMOVE),) if inputs.removable else ()
+    return notices.of_problem(problem, Action("Read again", READ_AGAIN, "primary"), *away, dismissable=False)
+
+
+def log_file(split: SplitInputs) -> str | None:
+    """The log of the engine that failed."""
+    problem = split.session.problem
+    file = None if problem is None else problem.numbers.get("log_file")
+    return file if isinstance(file, str) and file else None
 
 
 def granted_pin_bytes(split: SplitInputs) -> int | None:
@@ -74,13 +95,24 @@ def granted_pin_bytes(split: SplitInputs) -> int | None:
     return next((one.pin_cap_bytes for one in found if one.pin_cap_bytes is not None), None)
 
 
-def _of_shortfall(residency: ResidencyReport) -> list[Notice]:
+def _of_shortfall(residency: ResidencyReport, limit_bytes: int | None) -> list[Notice]:
     made = []
     for one in advice(residency):
-        learns = one.pin_cap_bytes is not None and not residency.simulated
-        actions = (Action(one.fix, LEARN),) if learns else ()
-        made.append(notices.of_advice(one, residency, *actions))
+        if one.pin_cap_bytes is None:
+            made.append(notices.of_advice(one, residency))
+        elif limit_bytes is None or limit_bytes > one.pin_cap_bytes:  # else the user has answered it
+            made.append(notices.of_advice(one, residency, Action(one.fix, LIMIT_PINS)))
     return made
+
+
+def _of_limit(split: SplitInputs) -> Notice | None:
+    """The limit that the user set, as long as it holds; the way back."""
+    limit = split.wishes.pin_cap_bytes
+    if limit is None or not split.on_gpu:
+        return None
+    when = "It counts from the next start." if split.session.running else "More was refused in an earlier run."
+    title = f"Splitpin pins at most {gib(limit)}, as you chose"
+    return Notice("info", title, when, (Action("Remove this limit", LIFT_LIMIT),), about="pin limit")
 
 
 def _of_assumed_quota(split: SplitInputs) -> Notice | None:

@@ -135,6 +135,35 @@ def test_an_added_folder_is_kept_and_a_wrong_one_is_refused_in_words(
     assert str(other) in SettingsFile(options.profile.settings_file).load().settings.model_folders
 
 
+def test_a_model_named_on_the_command_line_is_in_the_list_from_then_on_and_can_leave_it(
+    qtbot: QtBot, qapp: QApplication, apps: list[App], options: LaunchOptions, model: Path
+) -> None:
+    build(apps, qapp, options).close()
+    without = LaunchOptions(options.profile, engine_argv=options.engine_argv, demo_dir=None)
+    app = build(apps, qapp, without)
+    qtbot.waitUntil(lambda: app.desk.plan is not None, timeout=WAIT_MS)
+    assert app.desk.plan is not None
+    assert app.desk.plan.model_dir == str(model)
+    app.desk.remove_model_wanted.emit(model)
+    app.close()
+    assert SettingsFile(options.profile.settings_file).load().settings.model_folders == ()
+    assert (model / "config.json").is_file()
+
+
+def test_the_limit_for_pinned_memory_is_kept_for_this_pc(
+    qtbot: QtBot, qapp: QApplication, apps: list[App], options: LaunchOptions
+) -> None:
+    app = build(apps, qapp, options)
+    app.desk.pins_limited.emit(3 * MIB)
+    app.close()
+    again = build(apps, qapp, options)
+    assert again.desk.wishes.pin_cap_bytes == 3 * MIB
+    again.close()
+    limits = SimulatedGpu(vram_bytes=8 * MIB, pin_bytes=1 * MIB)
+    simulated = build(apps, qapp, LaunchOptions(options.profile, simulated_gpu=limits, demo_dir=None))
+    assert simulated.desk.wishes.pin_cap_bytes is None, "another machine, another limit"
+
+
 def test_a_broken_settings_file_is_kept_aside_and_told(
     qtbot: QtBot, qapp: QApplication, apps: list[App], options: LaunchOptions
 ) -> None:

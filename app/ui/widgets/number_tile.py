@@ -12,16 +12,20 @@ from app.ui.theme import Weight, display_font
 from app.ui.widgets.label import ElidedLabel, Label
 
 _NUMBER_PX = 24
-_TYPED = re.compile(r"\s*(\d[\d,.\s']*?)\s*([kK]?)\s*(?:tokens?)?\s*")
+_TYPED = re.compile(r"(\d{1,3}(?:[,. ']\d{3})+|\d+)(?:[.,](\d{1,2}))?\s*([km]?)\s*(?:tokens?)?", re.IGNORECASE)
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20}
+NOT_A_NUMBER = "Type a number, such as 33792 or 32k"
 
 
 def parse_tokens(text: str) -> int | None:
-    """Read "40000", "40,000", "40k" (1k = 1,024 tokens) or "40 000 tokens"; None if it is no such number."""
-    match = _TYPED.fullmatch(text)
+    """Read "40000", "40,000", "40k" (1k = 1,024 tokens), "1.5k" or "40 000 tokens"; None if it is no such number."""
+    match = _TYPED.fullmatch(text.strip().replace("\N{NO-BREAK SPACE}", " "))
     if match is None:
         return None
-    digits = re.sub(r"\D", "", match[1])
-    return int(digits) * (1024 if match[2] else 1) or None
+    digits, fraction, unit = re.sub(r"\D", "", match[1]), match[2], match[3].lower()
+    if fraction is None:
+        return int(digits) * _UNITS[unit] or None
+    return round(float(f"{digits}.{fraction}") * _UNITS[unit]) or None if unit else None
 
 
 class NumberTile(QWidget):
@@ -29,6 +33,7 @@ class NumberTile(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self._tile = Tile("", "", "")
         self._caption = Label("", 12, role="muted")
         self._detail = ElidedLabel("", 12, role="muted")
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)  # columns of one width
@@ -46,25 +51,30 @@ class NumberTile(QWidget):
     def _show_value(self, tile: Tile) -> None:
         self._value.say(tile.value)
 
+    def _show_detail(self) -> None:
+        self._detail.say(self._tile.detail, self._tile.tone)
+
     def show_tile(self, tile: Tile) -> None:
+        self._tile = tile
         self._caption.say(tile.caption)
         self._show_value(tile)
-        self._detail.say(tile.detail, tile.tone)
+        self._show_detail()
         self.setAccessibleName(tile.spoken)
 
 
 class ContextTile(NumberTile):
-    """The number is a button: a click turns it into a field for an exact context.
+    """The number is a button: a click turns it into a field for an exact context. What is no number stays there.
 
     Signals:
-        entered: a number of tokens was typed and confirmed.
+        entered: a number of tokens was typed and confirmed (int of any size).
     """
 
-    entered = Signal(int)
+    entered = Signal(object)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         self._button = QPushButton()
         self._field = QLineEdit()
+        self._refused = False
         super().__init__(parent)
 
     @override
@@ -80,7 +90,6 @@ class ContextTile(NumberTile):
         self._field.setMaximumWidth(210)
         self._field.setProperty("kind", "number")
         self._field.returnPressed.connect(self._confirm)
-        self._field.editingFinished.connect(self._leave)
         self._field.installEventFilter(self)
         holder = QWidget()
         holder.setFixedHeight(QFontMetrics(display_font(_NUMBER_PX)).height())
@@ -99,6 +108,13 @@ class ContextTile(NumberTile):
         self._button.setText(tile.value)
         self._button.setAccessibleName(tile.spoken)
         self._button.setAccessibleDescription("Type an exact context")
+
+    @override
+    def _show_detail(self) -> None:
+        if self._refused:
+            self._detail.say(NOT_A_NUMBER, "error")
+        else:
+            super()._show_detail()
 
     @property
     def editing(self) -> bool:
@@ -120,20 +136,35 @@ class ContextTile(NumberTile):
 
     def _confirm(self) -> None:
         count = parse_tokens(self._field.text())
-        self._leave()
-        if count is not None:
-            self.entered.emit(count)
+        if count is None:
+            self._refuse(True)
+            self._field.selectAll()
+            return
+        self._back()
+        self.entered.emit(count)
+
+    def _refuse(self, refused: bool) -> None:
+        self._refused = refused
+        self._field.setAccessibleDescription(NOT_A_NUMBER if refused else "")
+        self._show_detail()
 
     def _leave(self) -> None:
         if self.editing:
             self._stack.setCurrentIndex(0)
+            self._refuse(False)
+
+    def _back(self) -> None:
+        """Close the field and give the keyboard back to the number."""
+        self._leave()
+        self._button.setFocus(Qt.FocusReason.ShortcutFocusReason)
 
     @override
     def eventFilter(self, watched: object, event: QEvent) -> bool:
-        if watched is not self._field or event.type() is not QEvent.Type.KeyPress:
+        if watched is not self._field:
             return False
-        if not isinstance(event, QKeyEvent) or event.key() != Qt.Key.Key_Escape:
-            return False
-        self._leave()
-        self._button.setFocus(Qt.FocusReason.ShortcutFocusReason)
-        return True
+        if event.type() is QEvent.Type.FocusOut:
+            self._leave()
+        elif isinstance(event, QKeyEvent) and event.type() is QEvent.Type.KeyPress and event.key() == Qt.Key.Key_Escape:
+            self._back()
+            return True
+        return False

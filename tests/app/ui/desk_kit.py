@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
 from app.core.library import Library
@@ -119,15 +120,17 @@ class DeskKit:
         """Titles of the banners on screen."""
         return [banner.notice.title for banner in self.page.banners.banners]
 
+    @property
+    def _buttons(self) -> list[QPushButton]:
+        return [button for banner in self.page.banners.banners for button in banner.findChildren(QPushButton)]
+
+    @property
+    def labels(self) -> list[str]:
+        """Texts of the buttons of all banners."""
+        return [button.text() for button in self._buttons]
+
     def press(self, label: str) -> None:
         """Press a button of a banner."""
-        from PySide6.QtWidgets import QPushButton
-
-        found = [
-            button
-            for banner in self.page.banners.banners
-            for button in banner.findChildren(QPushButton)
-            if button.text() == label
-        ]
+        found = [button for button in self._buttons if button.text() == label]
         assert found, f"no button {label!r} in {self.titles}"
         found[0].click()

@@ -4,9 +4,10 @@ from dataclasses import replace
 from datetime import datetime
 
 from app.orphans.verdicts import Confidence, Orphan
+from app.planning.wishes import Wishes
 from app.ui import notices
 from app.ui.notices import Action, Notice
-from app.ui.split_notices import NoticeInputs, compose
+from app.ui.split_notices import NoticeInputs, compose, granted_pin_bytes
 from engine.contract.errors import NotEnoughRamError
 from engine.contract.processes import ProcessIdentity
 from engine.contract.units import GIB
@@ -97,12 +98,32 @@ def test_a_shortfall_of_pins_is_said_by_layer_and_offers_to_use_what_was_granted
     assert "layer 55: asked pinned, settled locked" in found.details
 
 
-def test_a_simulated_refusal_is_not_offered_as_a_quota() -> None:
-    inputs = samples.settled()
-    assert inputs.session.residency is not None
-    simulated = inputs.session.residency.model_copy(update={"simulated": True})
-    session = replace(inputs.session, residency=simulated)
-    assert compose(NoticeInputs(replace(inputs, session=session), NOW))[0].actions == ()
+def test_a_limit_that_the_user_set_answers_the_shortfall_and_can_be_taken_back() -> None:
+    granted = granted_pin_bytes(samples.settled())
+    assert granted is not None
+    limited = replace(samples.settled(), wishes=Wishes(pin_cap_bytes=granted))
+    (found,) = compose(NoticeInputs(limited, NOW))
+    assert (found.severity, found.title) == ("info", "Splitpin pins at most 89.2 GiB, as you chose")
+    assert found.text == "It counts from the next start."
+    assert found.actions == (Action("Remove this limit", "lift_limit"),)
+    higher = replace(samples.settled(), wishes=Wishes(pin_cap_bytes=granted + GIB))
+    assert len(compose(NoticeInputs(higher, NOW))) == 2, "less was granted than the limit"
+
+
+def test_a_failed_engine_offers_its_log_where_there_is_one() -> None:
+    inputs = samples.crashed()
+    assert inputs.session.problem is not None
+    assert [action.label for action in compose(NoticeInputs(inputs, NOW))[0].actions] == ["Start again"]
+    numbers = {**inputs.session.problem.numbers, "log_file": "/runs/1/engine.log"}
+    problem = inputs.session.problem.model_copy(update={"numbers": numbers})
+    logged = replace(inputs, session=replace(inputs.session, problem=problem))
+    assert [action.label for action in compose(NoticeInputs(logged, NOW))[0].actions] == ["Start again", "Open log"]
+
+
+def test_a_folder_that_cannot_be_read_can_be_read_again_or_leave_the_list() -> None:
+    assert [action.id for action in compose(NoticeInputs(samples.unreadable(), NOW))[0].actions] == ["read_again"]
+    added = compose(NoticeInputs(samples.unreadable(), NOW, removable=True))[0]
+    assert [action.id for action in added.actions] == ["read_again", "remove"]
 
 
 def test_an_assumed_quota_is_said_once_and_not_while_the_engine_runs() -> None:

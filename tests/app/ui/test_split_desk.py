@@ -66,8 +66,12 @@ def test_an_exact_context_is_rounded_to_pages_and_ends_at_the_models_maximum(
         kit.open(model)
         kit.page.trade.context.entered.emit(5000)
         assert context(kit) == 5120
-        kit.page.trade.context.entered.emit(999_999)
+        assert kit.titles == []
+        kit.page.trade.context.entered.emit(10**20)
         assert context(kit) == 8192
+        assert kit.titles == ["The longest context of this model is 8,192 tokens"]
+        kit.page.trade.context.entered.emit(4096)
+        assert kit.titles == []
 
 
 def test_start_loads_cell_by_cell_and_ends_ready_then_stops(
@@ -239,6 +243,28 @@ def test_pinned_layers_are_chosen_by_slider_and_given_back_by_the_switch(
         assert kit.desk.plan.layers_in(Tier.PINNED) == most
 
 
+def test_what_was_granted_becomes_the_limit_and_the_next_plan_keeps_to_it(
+    qtbot: QtBot, theme: Theme, tmp_path: Path, model: Path
+) -> None:
+    limits = SimulatedGpu(vram_bytes=8 * MIB, pin_bytes=1 * MIB)
+    options = ("--fail-pins-from", "2")
+    with DeskKit(qtbot, theme, tmp_path, engine_options=options, simulated_gpu=limits) as kit:
+        kit.open(model, Wishes(vram_layers=1, context_tokens=1024, pinned_layers=4))
+        assert kit.desk.plan is not None and kit.desk.plan.layers_in(Tier.PINNED) == 4
+        kit.page.main_button.click()
+        kit.wait_for("ready")
+        use = next(label for label in kit.labels if label.startswith("Use "))
+        with qtbot.assertNotEmitted(kit.desk.pins_limited):  # it says nothing of this PC
+            kit.press(use)
+        assert kit.desk.plan.layers_in(Tier.PINNED) == 2
+        assert kit.titles == ["Splitpin pins at most 0.3 MiB, as you chose"]
+        kit.desk.stop_wanted.emit()
+        kit.wait_for("stopped")
+        assert kit.desk.plan.layers_in(Tier.PINNED) == 2
+        kit.press("Remove this limit")
+        assert kit.desk.plan.layers_in(Tier.PINNED) == 5
+
+
 def test_a_layer_can_be_forced_into_a_tier_and_let_go(qtbot: QtBot, theme: Theme, tmp_path: Path, model: Path) -> None:
     limits = SimulatedGpu(vram_bytes=8 * MIB, pin_bytes=1 * MIB)
     with DeskKit(qtbot, theme, tmp_path, simulated_gpu=limits) as kit:
@@ -272,6 +298,17 @@ def test_no_model_invites_to_add_one_and_an_unreadable_one_says_why(qtbot: QtBot
         assert not kit.page.empty.isVisible()
         assert "config.json" in kit.titles[0]
         assert kit.page.pill.accessibleName() == "Engine state: Model not readable"
+        with qtbot.waitSignal(kit.desk.remove_model_wanted) as removed:
+            kit.press("Remove from the list")
+        assert removed.args == [broken]
+        (broken / "config.json").unlink()
+        hollow_mixtral(broken)
+        kit.press("Read again")
+        qtbot.waitUntil(lambda: kit.desk.plan is not None, timeout=WAIT_MS)
+        assert kit.titles == []
+        kit.desk.show_library(Library(), {}, None)
+        assert kit.page.empty.isVisible(), "the last model left the list"
+        assert kit.desk.plan is None
 
 
 def test_a_model_chosen_while_another_is_read_is_the_one_that_counts(

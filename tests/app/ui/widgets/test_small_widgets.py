@@ -20,7 +20,7 @@ from app.ui.widgets.label import Label
 from app.ui.widgets.memory_bar import MemoryBar
 from app.ui.widgets.mini_bar import MiniBar
 from app.ui.widgets.model_chooser import ModelChooser
-from app.ui.widgets.number_tile import ContextTile, parse_tokens
+from app.ui.widgets.number_tile import NOT_A_NUMBER, ContextTile, parse_tokens
 from app.ui.widgets.pill import Pill
 from app.ui.widgets.switch import Switch
 from app.ui.widgets.turning import Turning
@@ -38,6 +38,13 @@ from tests.app.ui import samples
         ("40.000", 40_000),
         ("32k", 32_768),
         (" 8K ", 8_192),
+        ("5.5k", 5_632),
+        ("1,5 k", 1_536),
+        ("1M", 1_048_576),
+        ("5.5", None),
+        ("1,23", None),
+        ("-5", None),
+        ("99999999999999999999", 99_999_999_999_999_999_999),
         ("", None),
         ("0", None),
         ("-5", None),
@@ -72,6 +79,33 @@ def test_a_click_on_the_number_types_an_exact_context(tile: ContextTile, qtbot: 
         QTest.keyClick(field, Qt.Key.Key_Return)
     assert entered.args == [40_000]
     assert not tile.editing
+
+
+def test_a_number_of_any_size_is_handed_on(tile: ContextTile, qtbot: QtBot) -> None:
+    field = tile.findChild(QLineEdit)
+    assert field is not None
+    tile.edit()
+    field.setText("99999999999999999999")
+    with qtbot.waitSignal(tile.entered) as entered:
+        QTest.keyClick(field, Qt.Key.Key_Return)
+    assert entered.args == [99_999_999_999_999_999_999]
+
+
+def test_what_is_no_number_stays_in_the_field_and_is_said(tile: ContextTile) -> None:
+    field = tile.findChild(QLineEdit)
+    assert field is not None
+    heard: list[int] = []
+    tile.entered.connect(heard.append)
+    tile.edit()
+    field.setText("banana")
+    QTest.keyClick(field, Qt.Key.Key_Return)
+    assert tile.editing
+    assert heard == []
+    assert NOT_A_NUMBER in [label.text() for label in tile.findChildren(Label)]
+    tile.show_tile(Tile("Context (KV cache)", "33,792 tokens", "8.0 GiB KV cache"))
+    assert NOT_A_NUMBER in [label.text() for label in tile.findChildren(Label)], "news of the plan do not hide it"
+    QTest.keyClick(field, Qt.Key.Key_Escape)
+    assert "8.0 GiB KV cache" in [label.text() for label in tile.findChildren(Label)]
 
 
 def test_escape_leaves_the_number_as_it_was(tile: ContextTile) -> None:
