@@ -180,8 +180,9 @@ def _entry(file: Path, name: str, item: dict[str, Any], start: int) -> TensorEnt
     require_text(name)
     begin, end = item["data_offsets"]
     shape = tuple(item["shape"])
-    if not all(type(number) is int and 0 <= number <= _MOST for number in (begin, end, *shape)) or begin > end:
-        raise ValueError(f"{name:.120} has impossible offsets or sizes")
+    for number in (begin, end, *shape):
+        if type(number) is not int or not 0 <= number <= _MOST or begin > end:
+            raise ValueError(f"{name:.120} has impossible offsets or sizes")
     if len(shape) > _MOST_SIZES:
         raise ValueError(f"{name:.120} has {len(shape):,} sizes")
     dtype = item["dtype"]

@@ -9,19 +9,17 @@ weight_global_scale, weight_zero_point, weight_g_idx, weight_shape), gpt-oss (_b
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 Matrix = Literal["gate", "up", "gate_up", "down"]
 Purpose = Literal["weight", "scale", "whole scale", "zero", "order", "bias", "not kept"]
 
-_EXPERT = re.compile(
-    r"\.experts\.(?:(?P<expert>\d+)\.(?P<own>[^.]*)|(?P<all>(?:gate_up|gate|up|down)_proj|w[123]\b|fc[12]\b))"
-    r"(?P<suffix>.*)$"
-    r"|\.block_sparse_moe\.(?P<linear>input|output)_linear(?P<rest>.*)$"
-)
+_FUSED = re.compile(r"((?:gate_up|gate|up|down)_proj|w[123]\b|fc[12]\b)(.*)")
+_LINEAR = re.compile(r"\.block_sparse_moe\.(input|output)_linear(.*)$")
 # layers of the language model, not those of parts for pictures and sound
 _LAYER = re.compile(r"^(?:thinker\.|model\.|language_model\.|text_model\.|backbone\.)*layers\.(\d{1,9})\.")
-_NOT_LOADED = re.compile(r"^(talker|code2wav)\.|(^|\.)(mtp|mtp_layers)\.|rotary_emb\.inv_freq$")
+_NOT_LOADED = re.compile(r"(^|\.)(mtp|mtp_layers)\.|rotary_emb\.inv_freq$")
 
 _MATRICES: dict[str, Matrix] = {
     "gate_proj": "gate", "w1": "gate", "up_proj": "up", "w3": "up", "gate_up_proj": "gate_up", "fc1": "gate_up",
@@ -48,21 +46,39 @@ class ExpertName:
 
 def expert_name(name: str) -> ExpertName | None:
     """Take a tensor's name apart; None where it belongs to no routed expert (shared expert, router, norms)."""
-    found = _EXPERT.search(name)
-    if found is None:
-        return None
-    suffix = (found["suffix"] or found["rest"] or "").lstrip("._")
-    number = found["expert"]
-    return ExpertName(
-        expert=int(number) if number and len(number) < 10 else None,
-        matrix=_MATRICES.get(found["own"] or found["all"] or found["linear"]),
-        purpose=_PURPOSES.get(suffix),
-    )
+    _, found, tail = name.rpartition(".experts.")
+    if found:
+        first, _, rest = tail.partition(".")
+        if first.isdecimal():
+            return ExpertName(int(first) if len(first) < 10 else None, *_of_one(rest))
+        what = _of_all(tail)
+        return None if what is None else ExpertName(None, *what)
+    linear = _LINEAR.search(name) if "_linear" in name else None
+    return None if linear is None else ExpertName(None, _MATRICES[linear[1]], _purpose(linear[2]))
+
+
+_What = tuple[Matrix | None, Purpose | None]
+
+
+@lru_cache(maxsize=4096)  # a model has tens of thousands of experts and a handful of endings
+def _of_one(rest: str) -> _What:
+    own, _, suffix = rest.partition(".")
+    return _MATRICES.get(own), _purpose(suffix)
+
+
+@lru_cache(maxsize=4096)
+def _of_all(tail: str) -> _What | None:
+    found = _FUSED.match(tail)
+    return None if found is None else (_MATRICES[found[1]], _purpose(found[2]))
+
+
+def _purpose(suffix: str) -> Purpose | None:
+    return _PURPOSES.get(suffix.lstrip("._"))
 
 
 def is_expert_tensor(name: str) -> bool:
     """Whether a tensor belongs to the routed experts: weights, biases and scales, but not the router."""
-    return _EXPERT.search(name) is not None
+    return expert_name(name) is not None
 
 
 def is_quantisation_tensor(name: str) -> bool:
@@ -79,4 +95,6 @@ def layer_of(name: str) -> int | None:
 
 def is_not_loaded(name: str) -> bool:
     """Whether a tensor is left out: parts that only guess ahead or speak, and tables that are computed anew."""
-    return _NOT_LOADED.search(name) is not None
+    return name.startswith(("talker.", "code2wav.")) or (
+        ("mtp" in name or "inv_freq" in name) and _NOT_LOADED.search(name) is not None
+    )
