@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 LOCAL_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
 FIRST_PIECE_S = 5.0  # an error before that gets its HTTP status; after it the stream has begun
 SILENCE_S = 10.0  # a comment this often keeps proxies and clients from giving up during a long prefill
+MOST_BODY_BYTES = 32 << 20  # a million tokens of text take 4 to 6 MB, written as \u escapes three times as much
 CLIENT_GONE = 499  # nobody reads it; the log does
 
 
@@ -92,7 +93,7 @@ def create_app(session: Session) -> FastAPI:
     async def chat(request: Request) -> Response:
         accepted_s = time.monotonic()
         answer = ChatAnswer(f"chatcmpl-{uuid.uuid4().hex}", session.model.name)
-        asked = read_chat_request(await request.body())
+        asked = read_chat_request(await _body_of(request))
         wanted = await run_in_threadpool(session.prepare, answer.request_id, asked)
         exchange = Exchange()
         job = session.submit(wanted, exchange, accepted_s=accepted_s)
@@ -105,6 +106,22 @@ def create_app(session: Session) -> FastAPI:
             exchange.unwatch()
 
     return app
+
+
+async def _body_of(request: Request) -> bytes:
+    """The whole body.
+
+    Raises:
+        ApiError: 413, longer than any conversation.
+    """
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > MOST_BODY_BYTES:
+            raise ApiError(413, f"The request is longer than {MOST_BODY_BYTES:,} B.", code="too_large")
+        parts.append(part)
+    return b"".join(parts)
 
 
 async def _whole(answer: ChatAnswer, exchange: Exchange) -> Response:

@@ -12,10 +12,14 @@ from typing import Any
 
 from jinja2.exceptions import TemplateError
 
+from engine.contract.errors import ContextTooLongError
+from engine.serve.control_text import ControlWords
 from engine.serve.openai import ApiError, ChatMessage
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 _BLANK_LINE = "\n\n"
+_PIECE_LETTERS = 1 << 17
+_MANY_LETTERS = 16  # a token; ordinary text has three to five
 # What a template can raise: its own refusals, and slips of its author in a corner we are the first to reach.
 _TEMPLATE_ERRORS = (TemplateError, ValueError, TypeError, LookupError, AttributeError)
 
@@ -35,8 +39,9 @@ def turns(messages: Sequence[ChatMessage]) -> tuple[Turn, ...]:
     Raises:
         ApiError: 400, an unknown role or a part that is not text.
     """
-    result: list[Turn] = []
+    groups: list[list[Turn]] = []  # turns of one role in a row
     late_system: list[Turn] = []
+    only_system = True
     for index, message in enumerate(messages):
         role = _ROLES.get(message.role)
         if role is None:
@@ -44,16 +49,17 @@ def turns(messages: Sequence[ChatMessage]) -> tuple[Turn, ...]:
             known = ", ".join(_ROLES)
             raise ApiError(400, f"{where} is {message.role!r}; known roles are {known}.", param=where)
         turn = Turn(role, message.text(index), index)
-        if role == "system" and any(earlier.role != "system" for earlier in result):
+        if role == "system" and not only_system:
             late_system.append(turn)
             continue
+        only_system = only_system and role == "system"
         if role == "user" and late_system:
             turn = _joined([*late_system, turn], "user")
             late_system = []
-        result = _appended(result, turn)
+        _append(groups, turn)
     if late_system:
-        result = _appended(result, _joined(late_system, "user"))
-    return tuple(result)
+        _append(groups, _joined(late_system, "user"))
+    return tuple(group[0] if len(group) == 1 else _joined(group, group[0].role) for group in groups)
 
 
 def without_system(conversation: Sequence[Turn]) -> tuple[Turn, ...]:
@@ -70,34 +76,62 @@ def _joined(parts: Sequence[Turn], role: str) -> Turn:
     return Turn(role, _BLANK_LINE.join(part.text for part in parts if part.text), parts[0].index)
 
 
-def _appended(earlier: list[Turn], turn: Turn) -> list[Turn]:
-    if earlier and earlier[-1].role == turn.role:
-        return [*earlier[:-1], _joined([earlier[-1], turn], turn.role)]
-    return [*earlier, turn]
+def _append(groups: list[list[Turn]], turn: Turn) -> None:
+    if groups and groups[-1][0].role == turn.role:
+        groups[-1].append(turn)
+    else:
+        groups.append([turn])
 
 
 class PromptMaker:
     """Renders conversations with the model's own chat template. Safe to use from several threads."""
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any, context_tokens: int) -> None:
+        """`context_tokens`: what the KV cache holds; a text far beyond it is counted piece by piece."""
         self._tokenizer = tokenizer
+        self._context_tokens = context_tokens
+        self._control = ControlWords(tokenizer)
         self._using = threading.Lock()  # a fast tokenizer refuses to be borrowed twice
 
     def token_ids(self, messages: Sequence[ChatMessage]) -> tuple[int, ...]:
-        """The prompt that asks for the next assistant turn.
+        """The prompt that asks for the next assistant turn. Control tokens come from the template alone.
 
         Raises:
             ApiError: 400, the template refuses the conversation; names the role and its place.
+            ContextTooLongError: the text is far longer than the context.
         """
-        conversation = turns(messages)
+        hidden: list[str] = []
+        conversation = tuple(
+            replace(turn, text=self._control.hide(turn.text, turn.role, hidden)) for turn in turns(messages)
+        )
         with self._using:
-            text = self._text(conversation)
-            ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+            text = self._text(conversation, hidden)
+        self._refuse_if_huge(text)
+        with self._using:
+            ids = self._control.token_ids(text, hidden)
         if not ids:
             raise ApiError(400, "The messages make an empty prompt with this model's chat template.", param="messages")
         return tuple(ids)
 
-    def _text(self, conversation: tuple[Turn, ...]) -> str:
+    def _refuse_if_huge(self, text: str) -> None:
+        """Count a very long text in pieces: as a whole it would take 130 bytes a letter, and keep others waiting.
+
+        Raises:
+            ContextTooLongError: it cannot fit. The number may differ from the exact one by one token a piece.
+        """
+        if len(text) <= max(_PIECE_LETTERS, _MANY_LETTERS * self._context_tokens):
+            return
+        pieces = range(0, len(text), _PIECE_LETTERS)
+        count = 0
+        for start in pieces:
+            with self._using:
+                count += len(
+                    self._tokenizer(text[start : start + _PIECE_LETTERS], add_special_tokens=False)["input_ids"]
+                )
+        if count - len(pieces) > self._context_tokens:
+            raise ContextTooLongError(prompt_tokens=count, context_tokens=self._context_tokens)
+
+    def _text(self, conversation: tuple[Turn, ...], hidden: list[str]) -> str:
         if not getattr(self._tokenizer, "chat_template", None):
             raise ApiError(400, "This model has no chat template, so it cannot chat.", code="no_chat_template")
         folded = without_system(conversation)
@@ -105,11 +139,11 @@ class PromptMaker:
             return self._render(conversation)
         except _TEMPLATE_ERRORS as refusal:
             if folded == conversation:
-                raise self._refused(folded, refusal) from refusal
+                raise self._refused(folded, refusal, hidden) from refusal
         try:
             return self._render(folded)
         except _TEMPLATE_ERRORS as refusal:
-            raise self._refused(folded, refusal) from refusal
+            raise self._refused(folded, refusal, hidden) from refusal
 
     def _render(self, conversation: Sequence[Turn]) -> str:
         text: str = self._tokenizer.apply_chat_template(
@@ -119,7 +153,7 @@ class PromptMaker:
         )
         return text
 
-    def _refused(self, conversation: tuple[Turn, ...], refusal: Exception) -> ApiError:
+    def _refused(self, conversation: tuple[Turn, ...], refusal: Exception, hidden: list[str]) -> ApiError:
         """Name the first turn with which the template fails."""
         culprit = conversation[-1]
         for count in range(1, len(conversation)):
@@ -129,9 +163,10 @@ class PromptMaker:
                 culprit, refusal = conversation[count - 1], earlier
                 break
         where = f"messages[{culprit.index}]"
+        words = self._control.show(str(refusal), hidden)
         return ApiError(
             400,
-            f"The model's chat template refuses {where} with role {culprit.role!r}: {refusal}",
+            f"The model's chat template refuses {where} with role {culprit.role!r}: {words}",
             code="chat_template",
             param=f"{where}.role",
         )

@@ -1,6 +1,7 @@
 """The OpenAI shapes: what a chat request may hold, and the bodies and chunks that answer it. Pure; no torch, no HTTP.
 
-Fields of the request that are not named here are ignored. `timings` beside `usage` is our own addition.
+Fields of the request that are not named here are ignored, tools among them; what would change the shape of the answer
+is refused. `timings` beside `usage` is our own addition.
 """
 
 import json
@@ -97,6 +98,12 @@ class StreamOptions(_Ignoring):
     include_usage: bool = False
 
 
+class ResponseFormat(_Ignoring):
+    """Only text can be promised."""
+
+    type: str = "text"
+
+
 class ChatRequest(_Ignoring):
     """Body of POST /v1/chat/completions."""
 
@@ -114,6 +121,30 @@ class ChatRequest(_Ignoring):
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
     stop: str | tuple[str, ...] | None = None
     n: int | None = None
+    logprobs: bool | None = None
+    response_format: ResponseFormat | None = None
+    tool_choice: str | dict[str, Any] | None = None
+
+    @field_validator("logprobs")
+    @classmethod
+    def _no_logprobs(cls, logprobs: bool | None) -> bool | None:
+        if logprobs:
+            raise ValueError("probabilities of tokens are not given out")
+        return logprobs
+
+    @field_validator("response_format")
+    @classmethod
+    def _only_text(cls, wished: ResponseFormat | None) -> ResponseFormat | None:
+        if wished is not None and wished.type != "text":
+            raise ValueError(f"an answer of type {wished.type!r} cannot be promised; only 'text' can")
+        return wished
+
+    @field_validator("tool_choice")
+    @classmethod
+    def _no_forced_tool(cls, choice: str | dict[str, Any] | None) -> str | dict[str, Any] | None:
+        if choice not in (None, "none", "auto"):
+            raise ValueError("the model cannot be made to call a tool")
+        return choice
 
     @field_validator("n")
     @classmethod

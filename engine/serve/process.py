@@ -125,7 +125,7 @@ def read_plan(file: Path) -> MemoryPlan:
     Raises:
         UsageError: there is no such file, or it is not a plan.
     """
-    fix = "Give a file that `python -m app plan --json` wrote."
+    fix = "Give a file that `python -m app plan --out FILE` wrote."
     try:
         return MemoryPlan.model_validate_json(file.read_bytes())
     except OSError as cause:

@@ -161,7 +161,7 @@ class Session:
         model = self._load(self._report, self._stopping.is_set)
         from engine.generate.detokenize import Detokenizer
 
-        return _Loaded(model, PromptMaker(model.tokenizer), Detokenizer(model.tokenizer))
+        return _Loaded(model, PromptMaker(model.tokenizer, model.context_tokens), Detokenizer(model.tokenizer))
 
     def _serve(self, loaded: _Loaded) -> None:
         while (job := self._line.take()) is not None:

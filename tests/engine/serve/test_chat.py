@@ -123,6 +123,10 @@ def test_content_may_be_a_list_of_text_parts_and_unknown_fields_are_ignored(serv
         ({"messages": [{"role": "wizard", "content": "x"}]}, "messages[0].role"),
         ({"messages": [USER, {"content": "x"}]}, "messages.1.role"),
         ({"n": 2}, "n"),
+        ({"logprobs": True}, "logprobs"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"max_tokens": 1.5}, "max_tokens"),
         ({"temperature": -1}, "temperature"),
@@ -290,3 +294,19 @@ def test_a_stream_that_waits_long_begins_and_sends_comments(serve: Serve, monkey
         assert next(line for line in lines if line) == ": waiting"
         served.model.prefill_gate.open()
         assert [line for line in lines if line][-1] == "data: [DONE]"
+
+
+def test_a_body_longer_than_any_conversation_is_not_read_to_its_end(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = serve()
+    monkeypatch.setattr("engine.serve.http.MOST_BODY_BYTES", 1000)
+    refused = served.chat("x" * 2000)
+    assert refused.status_code == 413
+    assert "1,000 B" in refused.json()["error"]["message"]
+    assert served.chat("x" * 200).status_code == 200
+
+
+def test_what_any_client_sends_without_need_is_no_error(serve: Serve) -> None:
+    fields = {"logprobs": False, "response_format": {"type": "text"}, "tool_choice": "auto", "tools": [], "user": "me"}
+    assert serve().chat("hi", **fields).status_code == 200

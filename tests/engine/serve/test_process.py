@@ -224,6 +224,8 @@ def refusal(engine: Engine) -> Failed:
         (("serve", "no-such-plan.json"), "no-such-plan.json"),
         (("serve", "plan.json", "--port", "70000"), "70000"),
         (("serve", "plan.json", "--parent-pid", "1"), "--parent-create-time"),
+        (("serve", "plan.json", "--parent-pid", "9" * 20, "--parent-create-time", "1"), "9" * 20),
+        (("serve", "plan.json", "--parent-pid", "-1", "--parent-create-time", "1"), "-1"),
         (("dance",), "dance"),
     ],
 )
