@@ -12,6 +12,8 @@ DONE: Final = "[DONE]"
 
 _FIXES: Final = {
     "context_length_exceeded": "Begin a new chat, or start the engine with a longer context.",
+    "no_chat_template": "Choose a model that was made for chats.",
+    "chat_template": "Begin a new chat, or choose another model.",
     "loading": "Wait until the engine is ready, then send the message again.",
 }
 _ANY_FIX: Final = "Send the message again; if it fails again, look into the log of the engine."

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from app.__main__ import main
+from engine.serve.process import read_plan
 from tests.support.model_configs import GEMMA4_26B, QWEN3_30B, QWEN35_35B, folder_with
 
 MACHINES = Path(__file__).parents[2] / "machines"
@@ -92,9 +93,7 @@ def test_wishes_and_the_simulated_gpu_are_understood(capsys: pytest.CaptureFixtu
     assert plan["tiers"].count("vram") == 2
 
 
-def test_states_of_linear_layers_stand_beside_the_kv_cache(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_states_of_linear_layers_stand_beside_the_kv_cache(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     folder = folder_with(QWEN35_35B, tmp_path / "q")
     _, found = _document(capsys, tmp_path, "--model", str(folder), "--machine", DESKTOP)
     assert found["model"]["kv_layers"] == list(range(3, 40, 4))
@@ -139,3 +138,20 @@ def test_people_get_the_refusal_on_standard_error(capsys: pytest.CaptureFixture[
     assert code == 2
     assert "42.5 GiB in all" in out
     assert "of RAM" in err
+
+
+def test_a_plan_can_be_written_for_the_engine(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    folder, file = str(folder_with(QWEN3_30B, tmp_path / "qwen")), tmp_path / "new" / "plan.json"
+    words = ("--model", folder, "--machine", DESKTOP, "--context", "32768", "--out", str(file))
+    code, found = _document(capsys, tmp_path, *words)
+    assert code == 0
+    plan = read_plan(file)
+    assert plan.context_tokens == 32_768
+    assert [tier.value for tier in plan.tiers] == found["plan"]["tiers"]
+
+
+def test_a_plan_that_cannot_be_written_is_a_refusal(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    folder = str(folder_with(QWEN3_30B, tmp_path / "qwen"))
+    code, found = _document(capsys, tmp_path, "--model", folder, "--machine", DESKTOP, "--out", str(tmp_path))
+    assert code == 2
+    assert str(tmp_path) in found["error"]["sentence"]
