@@ -15,7 +15,7 @@ from engine.contract.errors import CannotEstimateError, ModelFileError, ModelFol
 from engine.contract.estimate import bank_bytes, banks, kv_bytes_per_token
 from engine.contract.formats import GGUF_BLOCKS, WeightFormat
 from engine.contract.gguf_headers import GGUF_TYPES, gguf_files, read_gguf
-from tests.support.model_configs import QWEN3_30B, shape_of
+from tests.support.model_configs import QWEN3_30B, QWEN35_35B, shape_of
 from tests.support.weight_files import gguf_header, gguf_text, gguf_value, write_gguf
 
 Metadata = dict[str, Any]
@@ -389,3 +389,55 @@ def test_every_place_a_header_can_end_too_early_is_refused(tmp_path: Path) -> No
         file.write_bytes(head[:length])
         with pytest.raises(ModelFileError, match=r"bad\.gguf"):
             read_gguf((file,))
+
+
+@pytest.mark.parametrize("age", ["old", "new"])
+def test_t07_latent_attention_from_a_gguf_file(age: str, tmp_path: Path) -> None:
+    """Newer files describe one head of latents and keep the sizes of the real heads apart."""
+    arch = "deepseek2"
+    metadata = {
+        "general.architecture": arch, f"{arch}.block_count": 61, f"{arch}.context_length": 163840,
+        f"{arch}.embedding_length": 7168, f"{arch}.feed_forward_length": 18432,
+        f"{arch}.expert_feed_forward_length": 2048, f"{arch}.attention.head_count": 128,
+        f"{arch}.attention.head_count_kv": 128 if age == "old" else 1, f"{arch}.attention.kv_lora_rank": 512,
+        f"{arch}.attention.q_lora_rank": 1536, f"{arch}.rope.dimension_count": 64, f"{arch}.expert_count": 256,
+        f"{arch}.attention.key_length": 192 if age == "old" else 576,
+        f"{arch}.attention.value_length": 128 if age == "old" else 512, f"{arch}.expert_used_count": 8,
+        f"{arch}.expert_shared_count": 1, f"{arch}.leading_dense_block_count": 3,
+    }  # fmt: skip
+    if age == "new":
+        metadata |= {f"{arch}.attention.key_length_mla": 192, f"{arch}.attention.value_length_mla": 128}
+    tensors: Tensors = {"token_embd.weight": ("Q4_K", (7168, 129280))}
+    for layer in range(3, 61):
+        tensors |= _experts(layer, "IQ2_XXS", "Q3_K", (7168, 2048, 256))
+    write_gguf(tmp_path / "m.gguf", metadata, tensors)
+    shape = read_shape(tmp_path)
+    assert kv_bytes_per_token(shape) == 70_272
+    assert shape.moe_layers == tuple(range(3, 61))
+    assert banks(shape) == (256 * 7168 * 2048 // 256 * (66 + 66 + 110),) * 58
+
+
+def test_t05_delta_nets_from_a_gguf_file(tmp_path: Path) -> None:
+    arch = "qwen35moe"
+    metadata = {
+        "general.architecture": arch, f"{arch}.block_count": 40, f"{arch}.context_length": 262144,
+        f"{arch}.embedding_length": 2048, f"{arch}.expert_feed_forward_length": 512,
+        f"{arch}.expert_shared_feed_forward_length": 512, f"{arch}.attention.head_count": 16,
+        f"{arch}.attention.head_count_kv": 2, f"{arch}.attention.key_length": 256,
+        f"{arch}.attention.value_length": 256, f"{arch}.expert_count": 256, f"{arch}.expert_used_count": 8,
+        f"{arch}.full_attention_interval": 4, f"{arch}.ssm.conv_kernel": 4, f"{arch}.ssm.state_size": 128,
+        f"{arch}.ssm.group_count": 16, f"{arch}.ssm.time_step_rank": 32, f"{arch}.ssm.inner_size": 4096,
+    }  # fmt: skip
+    tensors: Tensors = {"token_embd.weight": ("Q8_0", (2048, 248320))}
+    for layer in range(40):
+        tensors |= _experts(layer, "Q4_K", "Q4_K", (2048, 512, 256))
+    write_gguf(tmp_path / "m.gguf", metadata, tensors)
+    found = read_shape(tmp_path)
+    sizes = {
+        "linear_num_value_heads": 32, "linear_num_key_heads": 16, "linear_key_head_dim": 128,
+        "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4, "shared_expert_intermediate_size": 512,
+    }  # fmt: skip
+    config = QWEN35_35B | {"text_config": QWEN35_35B["text_config"] | sizes}
+    assert found.layers == shape_of(config, tmp_path / "config").layers
+    assert kv_bytes_per_token(found) == 20_480
+    assert banks(found) == (3 * 256 * 2048 * 512 // 256 * 144,) * 40
