@@ -43,7 +43,9 @@ class PinExperience(Record):
     """Bytes that were or were not pinned. None: never tried."""
 
     granted_bytes: int | None = Field(default=None, ge=0, description="most that an engine run pinned at once")
-    refused_bytes: int | None = Field(default=None, ge=0, description="least sum that an engine run was refused")
+    refused_bytes: int | None = Field(
+        default=None, ge=0, description="least sum that an engine run was refused, with what others held of the pool"
+    )
     probed_bytes: int | None = Field(default=None, ge=0, description="what the probe pinned")
     probe_refused: bool = Field(default=False, description="the driver ended the probe; else it found a lower bound")
 
@@ -73,35 +75,45 @@ def machine_of(facts: HardwareFacts) -> Machine:
     )
 
 
-def with_residency(pins: PinExperience, report: ResidencyReport) -> PinExperience:
+def with_residency(pins: PinExperience, report: ResidencyReport, beside_bytes: int = 0) -> PinExperience:
     """Learn from what an engine run was granted and refused.
 
     The first refusal of a run is final, so what is pinned then plus the first layer that was not is a refused sum. The
-    newest run counts most: a grant at or above a refused sum takes the refusal back, and the other way round. Simulated
-    GPUs teach nothing, and neither do runs that asked for no pins.
+    pool belongs to all programs, so what others held of it before the start (`beside_bytes`) counts too: a refusal that
+    a left-over engine caused is none once that is gone. The newest run counts most: a grant at or above a refused sum
+    takes the refusal back, and the other way round. Simulated GPUs teach nothing, and neither do runs without pins.
     """
     asked = [layer for layer in report.layers if layer.asked is Tier.PINNED]
     if report.simulated or not asked:
         return pins
     granted = sum(layer.bytes for layer in asked if layer.settled is Tier.PINNED)
     fallen = [layer.bytes for layer in asked if layer.settled is not Tier.PINNED]
-    refused = granted + fallen[0] if fallen else None
     most, least = max(granted, pins.granted_bytes or 0), pins.refused_bytes
-    if least is not None and granted >= least:
+    if least is not None and granted + beside_bytes >= least:
         least = None
-    if refused is not None:
+    if fallen:
+        refused = granted + fallen[0] + beside_bytes
         least = refused if least is None else min(refused, least)
-        most = most if most < least else granted
+        most = most if most + beside_bytes < least else granted
     return pins.model_copy(update={"granted_bytes": most, "refused_bytes": least})
 
 
 def with_probe(pins: PinExperience, last: ProbeLine) -> PinExperience:
     """Keep what a probe found; a line without `stopped` is what a probe that was ended left behind.
 
-    The newest probe replaces an older one. A refusal that runs met below what the probe pinned is kept: a loaded engine
-    gets less than an empty process.
+    The newest probe replaces an older one. It takes the refusal of an engine run back only if it got past that sum
+    while it held GPU memory as an engine does: an empty process gets more than a loaded one.
     """
-    return pins.model_copy(update={"probed_bytes": last.pinned_bytes, "probe_refused": last.stopped == "refused"})
+    refused = pins.refused_bytes
+    if refused is not None and last.vram_bytes and last.pinned_bytes >= refused:
+        refused = None
+    return pins.model_copy(
+        update={
+            "probed_bytes": last.pinned_bytes,
+            "probe_refused": last.stopped == "refused",
+            "refused_bytes": refused,
+        }
+    )
 
 
 def with_run(runs: Sequence[SpeedRun], run: SpeedRun | None) -> tuple[SpeedRun, ...]:
@@ -123,8 +135,15 @@ def applied(facts: HardwareFacts, pins: PinExperience) -> HardwareFacts:
         if least > (granted.value or 0):
             words = f"at least: {gib(pins.probed_bytes)} pinned by the probe, less a tenth"
             granted = Reading(value=least, source=Source.MEASURED, detail=words)
-    refused = _learned(pins.refused_bytes, "refused to an earlier engine run")
+    left = None if pins.refused_bytes is None else max(0, pins.refused_bytes - _held_by_others(facts))
+    refused = _learned(left, "refused to an earlier engine run")
     return facts.model_copy(update={"pin_granted": granted, "pin_refused": refused, "pin_probed": probed})
+
+
+def _held_by_others(facts: HardwareFacts) -> int:
+    """What all programs hold of the pool for pinned memory; 0 where nobody knows, as on Linux."""
+    gpu = facts.cuda_gpu
+    return 0 if gpu is None or gpu.shared_used.value is None else gpu.shared_used.value
 
 
 def _learned(value: int | None, detail: str) -> Reading:
@@ -151,8 +170,9 @@ class LearnedStore:
         return facts if facts.recorded else applied(facts, self.experience(facts).pins)
 
     def learn_residency(self, facts: HardwareFacts, report: ResidencyReport) -> None:
-        """To be called whenever an engine reports that it is ready."""
-        self._change(facts, lambda known: {"pins": with_residency(known.pins, report)})
+        """To be called whenever an engine reports that it is ready; `facts` are those of before its start."""
+        beside = _held_by_others(facts)
+        self._change(facts, lambda known: {"pins": with_residency(known.pins, report, beside)})
 
     def learn_probe(self, facts: HardwareFacts, last: ProbeLine) -> None:
         """Keep the result of a probe."""

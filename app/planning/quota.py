@@ -5,7 +5,7 @@ that can be had at once, and no call tells how much. So a measured value wins ov
 over a reading, a reading over a rule; a refusal that was seen wins over all of them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.planning.terms import Budget, Term, summed
 from app.planning.wishes import Wishes
@@ -54,7 +54,18 @@ def pin_quota(facts: HardwareFacts, wishes: Wishes) -> PinQuota:
     if measured.value is not None and measured.source is not None:
         reason = measured.detail or measured.source.value
         return PinQuota(measured.value, measured.source, reason, (Term("measured", measured.value),), ceiling)
-    return _experienced(facts, _expected(facts, ceiling))
+    return _beside_others(facts, _experienced(facts, _expected(facts, ceiling)))
+
+
+def _beside_others(facts: HardwareFacts, quota: PinQuota) -> PinQuota:
+    """What was tried before can be had again only as far as other programs leave it: the pool belongs to all."""
+    gpu = facts.cuda_gpu
+    if quota.bytes is None or gpu is None or gpu.shared_limit.value is None or gpu.shared_used.value is None:
+        return quota
+    excess = quota.bytes - max(0, gpu.shared_limit.value - gpu.shared_used.value)
+    if excess <= 0:
+        return quota
+    return replace(quota, bytes=quota.bytes - excess, terms=(*quota.terms, Term("held by other programs now", -excess)))
 
 
 def _expected(facts: HardwareFacts, ceiling: int | None) -> PinQuota:

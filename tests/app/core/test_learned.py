@@ -68,6 +68,23 @@ def test_runs_teach_the_largest_grant_and_the_smallest_refusal(
     assert with_residency(before, report) == after
 
 
+def test_a_refusal_that_a_left_over_engine_caused_is_none_once_that_is_gone() -> None:
+    crowded = _facts(gpus=(gpu(gib_bytes(24), shared_limit=gib_bytes(31.5), shared_used=gib_bytes(20.4)),))
+    quiet = _facts(gpus=(gpu(gib_bytes(24), shared_limit=gib_bytes(31.5), shared_used=gib_bytes(0.4)),))
+    pins = with_residency(_pins(), _report(5, 3), beside_bytes=gib_bytes(20.4))
+    assert pin_quota(applied(crowded, pins), Wishes()).bytes == 5 * BANK
+    assert pin_quota(applied(quiet, pins), Wishes()).bytes == round(gib_bytes(63) * 0.4)
+
+
+def test_measuring_anew_takes_a_refusal_back_if_gpu_memory_was_held_meanwhile() -> None:
+    empty = with_probe(_pins(5, 6), ProbeLine(pinned_bytes=9 * BANK, stopped="refused"))
+    assert empty.refused_bytes == 6 * BANK
+    loaded = with_probe(_pins(5, 6), ProbeLine(pinned_bytes=9 * BANK, vram_bytes=GIB, stopped="refused"))
+    assert loaded.refused_bytes is None
+    short = with_probe(_pins(5, 6), ProbeLine(pinned_bytes=5 * BANK, vram_bytes=GIB, stopped="refused"))
+    assert short.refused_bytes == 6 * BANK
+
+
 def test_a_probe_that_was_refused_is_a_limit_and_any_other_a_lower_bound() -> None:
     facts = machine(gib_bytes(64), gpu(gib_bytes(24)))
     limit = with_probe(_pins(), ProbeLine(pinned_bytes=10 * GIB, stopped="refused"))

@@ -120,6 +120,15 @@ def test_what_an_earlier_run_was_granted_raises_the_quota() -> None:
     assert (quota.bytes, quota.source) == (gib_bytes(30), Source.LEARNED)
 
 
+def test_what_was_tried_before_is_had_again_only_as_far_as_others_leave_it() -> None:
+    card = gpu(gib_bytes(24), shared_limit=gib_bytes(31.5), shared_used=gib_bytes(20))
+    facts = machine(gib_bytes(63), card).model_copy(update={"pin_probed": measured(gib_bytes(30))})
+    quota = pin_quota(facts, NONE)
+    assert quota.bytes == gib_bytes(31.5) - gib_bytes(20)
+    assert sum(term.bytes for term in quota.terms) == quota.bytes
+    assert quota.terms[-1].what == "held by other programs now"
+
+
 def test_on_linux_only_a_refusal_makes_a_quota() -> None:
     facts = machine(gib_bytes(64), os="linux")
     assert pin_quota(facts.model_copy(update={"pin_granted": _learned(30)}), NONE).bytes is None

@@ -1,0 +1,28 @@
+"""Left-over processes as the planner sees them."""
+
+from app.orphans.verdicts import Confidence, Orphan, Verdicts
+from app.planning.held import Held
+from app.supervision.held import held_by
+from engine.contract.units import GIB
+
+
+def _orphan(pid: int, confidence: Confidence, rss: int | None, gpu: int | None) -> Orphan:
+    return Orphan(
+        pids=(pid, pid + 1), identities=(), name="python.exe", command_line=None, reason="parent ended",
+        confidence=confidence, preselected=False, rss_bytes=rss, gpu_bytes=gpu, age_s=1,
+    )  # fmt: skip
+
+
+def test_only_what_is_provably_ours_is_offered_and_unknown_bytes_count_nothing() -> None:
+    verdicts = Verdicts(
+        orphans=(
+            _orphan(10, "ours", 30 * GIB, 14 * GIB),
+            _orphan(20, "possible", GIB, GIB),
+            _orphan(30, "uncertain", GIB, GIB),
+            _orphan(40, "ours", None, None),
+        )
+    )
+    assert held_by(verdicts) == (
+        Held(pid=10, name="python.exe", ram_bytes=30 * GIB, vram_bytes=14 * GIB),
+        Held(pid=40, name="python.exe"),
+    )
