@@ -65,18 +65,18 @@ class MainWindow(QMainWindow):
         if memory.geometry is not None:
             self.restoreGeometry(memory.geometry)
 
-    def add_shortcut(self, keys: str, act: Callable[[], object], area: QWidget | None = None) -> QShortcut:
-        """A shortcut of the whole window, or of one area where another area has its own use for the keys."""
-        shortcut = QShortcut(QKeySequence(keys), self if area is None else area)
-        whole, within = Qt.ShortcutContext.WindowShortcut, Qt.ShortcutContext.WidgetWithChildrenShortcut
-        shortcut.setContext(whole if area is None else within)
+    def add_shortcut(self, keys: str, act: Callable[[], object]) -> QShortcut:
+        """A shortcut of the whole window."""
+        shortcut = QShortcut(QKeySequence(keys), self)
         shortcut.activated.connect(lambda: act())
         return shortcut
 
     def show_page(self, key: str) -> None:
-        """Bring a page to the front."""
-        self._stack.setCurrentWidget(self._pages[key])
+        """Bring a page to the front, and the keyboard to where the page wants it."""
+        page = self._pages[key]
+        self._stack.setCurrentWidget(page)
         self.rail.choose(key)
+        page.setFocus(Qt.FocusReason.OtherFocusReason)
 
     @property
     def page(self) -> str:

@@ -80,8 +80,7 @@ class Shell(QObject):
         add("Shift+F5", self._engine.stop)
         add("Ctrl+G", self._edit_context)
         add("Ctrl+L", self._choose_model)
-        for area in (self._window.rail, self._page):  # the chat page has its own Ctrl+N; two would cancel each other
-            add("Ctrl+N", self._new_chat, area)
+        add("Ctrl+N", self._new_chat)
         add("F6", self._next_area)
         add("F1", self._show_shortcuts)
         add("Ctrl+/", self._show_shortcuts)

@@ -10,7 +10,7 @@ _KINDS: dict[str, tuple[str, SegmentKind]] = {
     "weights": ("Weights", "weights"),
     "KV cache": ("KV cache", "kv"),
     "expert layers": ("Expert layers", "vram"),
-    "expert slots": ("Expert slots", "runtime"),
+    "expert slots": ("Expert slots", "slots"),
     "pinned layers": ("Pinned layers", "pinned"),
     "locked layers": ("Locked layers", "locked"),
     "pageable layers": ("Pageable layers", "pageable"),
@@ -43,7 +43,7 @@ def _segments(lines: tuple[LedgerLine, ...], *pools: Pool) -> tuple[Segment, ...
             known.append(Segment(name, kind, line.bytes))
         else:
             runtime += line.bytes
-    order: list[SegmentKind] = ["weights", "runtime", "kv", "vram", "pinned", "locked", "pageable"]
+    order: list[SegmentKind] = ["weights", "runtime", "kv", "slots", "vram", "pinned", "locked", "pageable"]
     if runtime:
         known.append(Segment(_RUNTIME, "runtime", runtime))
     return tuple(sorted(known, key=lambda segment: order.index(segment.kind)))

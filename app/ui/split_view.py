@@ -8,7 +8,7 @@ from engine.contract.plan import Tier
 Tone = Literal["muted", "warn", "error"]
 PillShape = Literal["ring", "arc", "dot", "triangle", "cross"]
 PillTone = Literal["text2", "accent", "ok", "warn", "error"]
-SegmentKind = Literal["other", "leftover", "weights", "runtime", "kv", "vram", "pinned", "locked", "pageable"]
+SegmentKind = Literal["other", "leftover", "weights", "runtime", "kv", "slots", "vram", "pinned", "locked", "pageable"]
 MainAction = Literal["start", "stop", "none"]
 
 

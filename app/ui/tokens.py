@@ -39,6 +39,7 @@ class Tokens:
     locked: str
     pageable: str
     kv: str
+    slots: str
     weights: str
     runtime: str
     other: str
@@ -87,6 +88,7 @@ DARK = Tokens(
     locked="#E9AC22",
     pageable="#D24C40",
     kv="#9A74B0",
+    slots="#A9C6FA",
     weights="#76839A",
     runtime="#4D5768",
     other="#5E5A53",
@@ -122,6 +124,7 @@ LIGHT = Tokens(
     locked="#B68005",
     pageable="#842B18",
     kv="#A07CB9",
+    slots="#5B8DE0",
     weights="#7D8899",
     runtime="#AAB3C0",
     other="#B8B2A7",
@@ -157,6 +160,7 @@ CONTRAST = Tokens(
     locked="#FFEB3B",
     pageable="#FF8C8C",
     kv="#C58CFF",
+    slots="#7FB2FF",
     weights="#9A9A9A",
     runtime="#6E6E6E",
     other="#505050",

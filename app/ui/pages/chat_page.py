@@ -69,6 +69,7 @@ class ChatPage(QWidget):
         self._draft_timer.setSingleShot(True)
         self._draft_timer.setInterval(_DRAFT_MS)
         self._lay_out()
+        self.setFocusProxy(self.composer.edit)
         self._connect()
         self._opened()
         self.show_session(self._state)
@@ -146,7 +147,6 @@ class ChatPage(QWidget):
         self._more.clicked.connect(self._show_menu)
         self._draft_timer.timeout.connect(self._save_draft)
         for keys, act in (
-            ("Ctrl+N", self.new_chat),
             ("Ctrl+K", self._focus_search),
             ("Esc", flow.stop),
             ("Shift+Esc", self._focus_input),

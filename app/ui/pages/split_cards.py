@@ -7,6 +7,7 @@ from app.ui.split_view import QuickMark, SplitView
 from app.ui.theme import Theme, Weight
 from app.ui.widgets.action_button import ActionButton
 from app.ui.widgets.card import Card, Line
+from app.ui.widgets.focus import tab_after
 from app.ui.widgets.label import Label
 from app.ui.widgets.layer_strip import LayerStrip
 from app.ui.widgets.legend import Legend
@@ -79,13 +80,17 @@ class TradeCard(Card):
         self._marks = marks
         while (item := self._mark_row.takeAt(0)) is not None:
             if (widget := item.widget()) is not None:
+                widget.hide()
                 widget.deleteLater()
+        buttons = []
         for mark in marks:
             button = ActionButton(self._theme, mark.label, kind="link")
             if mark.context_tokens is not None:
                 button.setAccessibleName(f"{mark.context_tokens:,} tokens of context")
             button.clicked.connect(lambda _=False, wanted=mark.context_tokens: self.marked.emit(wanted))
             self._mark_row.addWidget(button)
+            buttons.append(button)
+        tab_after(self.tiles[-1], buttons)
 
 
 class LayersCard(Card):

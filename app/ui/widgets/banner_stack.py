@@ -7,6 +7,7 @@ from PySide6.QtWidgets import QVBoxLayout, QWidget
 from app.ui.notices import DISMISS, Notice, shown
 from app.ui.theme import Theme
 from app.ui.widgets.banner import Banner
+from app.ui.widgets.focus import focusable, tab_after
 
 
 class BannerStack(QWidget):
@@ -47,6 +48,7 @@ class BannerStack(QWidget):
             banner.deleteLater()
         for banner in self._banners:
             self._column.addWidget(banner)
+        tab_after(self, (child for banner in self._banners for child in focusable(banner)))
         self.setVisible(bool(self._banners))
 
     def _new(self, notice: Notice) -> Banner:

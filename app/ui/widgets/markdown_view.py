@@ -19,6 +19,7 @@ from app.ui.markdown_writer import MarkdownWriter
 from app.ui.theme import Theme
 from app.ui.widgets.code_block import CodeBlock
 from app.ui.widgets.fitted_text import FittedText
+from app.ui.widgets.focus import focusable, last_in, tab_after
 
 FLUSH_MS: Final = 40
 
@@ -164,8 +165,10 @@ class MarkdownView(QWidget):
 
     def _append(self, index: int, part: _Part) -> _Part:
         self._clear_from(index)
+        before = last_in(self._parts[-1]) if self._parts else self
         self._parts.append(part)
         self._column.addWidget(part)
+        tab_after(before, [part, *focusable(part)])
         return part
 
     def _write_again(self) -> None:

@@ -117,7 +117,7 @@ class MemoryBar(QWidget):
                 paint_tier(painter, box, Tier(segment.kind), tokens, radius=radius)
             case "leftover":
                 paint_hollow(painter, box, tokens, radius=radius)
-            case "other" | "weights" | "runtime" | "kv":
+            case "other" | "weights" | "runtime" | "kv" | "slots":
                 painter.fillPath(rounded(box, radius), color(getattr(tokens, segment.kind)))
 
     def _paint_legend(self, painter: QPainter, tokens: Tokens) -> None:

@@ -9,6 +9,7 @@ from typing_extensions import override
 
 from app.ui.theme import Theme
 from app.ui.widgets.action_button import ActionButton
+from app.ui.widgets.focus import focusable, last_in, tab_after
 from app.ui.widgets.message_centre import Centred
 
 COLUMN_PX: Final = 780
@@ -57,8 +58,10 @@ class MessageList(QScrollArea):
 
     def insert(self, index: int, row: QWidget) -> None:
         """Put a row before the one at `index`."""
+        before = last_in(self._rows[index - 1]) if index else self
         self._rows.insert(index, row)
         self._column.insertWidget(index, row)
+        tab_after(before, [row, *focusable(row)])
 
     def remove(self, row: QWidget) -> None:
         """Take a row out for good."""

@@ -9,7 +9,6 @@ from app.ui.theme import Theme, color, ui_font
 from app.ui.widgets.tier_paint import rounded
 from app.ui.wording import gib_of
 from engine.contract.plan import Tier
-from engine.contract.units import GIB
 
 
 class MiniBar(QWidget):
@@ -49,13 +48,9 @@ class MiniBar(QWidget):
         middle = Qt.AlignmentFlag.AlignVCenter
         painter.drawText(row, middle | (Qt.AlignmentFlag.AlignHCenter if narrow else middle), self._title)
         if not narrow:
-            painter.drawText(row, middle | Qt.AlignmentFlag.AlignRight, self._numbers())
+            painter.drawText(row, middle | Qt.AlignmentFlag.AlignRight, gib_of(self._used_bytes, self._total_bytes))
         bar = QRectF(pad, 22, row.width(), 4)
         painter.fillPath(rounded(bar, 2), color(t.free))
         bar.setWidth(max(4.0, bar.width() * min(1.0, self._used_bytes / max(1, self._total_bytes))))
         painter.fillPath(rounded(bar, 2), color(t.text3 if self._tier is None else t.tier(self._tier)))
         painter.end()
-
-    def _numbers(self) -> str:
-        """GiB without the unit, which the pages say: "0.9 / 31.8"."""
-        return f"{self._used_bytes / GIB:,.1f} / {self._total_bytes / GIB:,.1f}"

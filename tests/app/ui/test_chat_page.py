@@ -355,7 +355,7 @@ def test_every_widget_that_takes_the_keyboard_has_a_name(qtbot: QtBot, page: Cha
     assert "python code block" in {widget.accessibleName() for widget in page.findChildren(QWidget)}
 
 
-def test_shortcuts_reach_new_chat_search_and_input(qtbot: QtBot, page: ChatPage, store: ChatStore) -> None:
+def test_shortcuts_reach_search_and_input(qtbot: QtBot, page: ChatPage, store: ChatStore) -> None:
     page.flow.open(store.start_chat("old").id)
     page.activateWindow()
     page.composer.edit.setFocus()
@@ -363,8 +363,24 @@ def test_shortcuts_reach_new_chat_search_and_input(qtbot: QtBot, page: ChatPage,
     assert page.chats.search.hasFocus()
     QTest.keyClick(page.chats.search, Qt.Key.Key_Escape, Qt.KeyboardModifier.ShiftModifier)
     assert page.composer.edit.hasFocus()
-    QTest.keyClick(page.composer.edit, Qt.Key.Key_N, Qt.KeyboardModifier.ControlModifier)
-    assert page.flow.conversation is None
+    page.chats.search.setFocus()
+    page.setFocus()
+    assert page.composer.edit.hasFocus(), "who comes to the page wants to write"
+
+
+def test_tab_goes_through_the_messages_before_the_input(qtbot: QtBot, page: ChatPage, store: ChatStore) -> None:
+    chat = store.start_chat("A question.")
+    answer = store.begin_answer(chat.id)
+    store.end_answer(answer.id, "Some *prose*.\n\n```python\nprint(1)\n```\n", AnswerEnd.NORMAL, None)
+    page.flow.open(chat.id)
+    page.activateWindow()
+    page.column.list.setFocus()
+    passed: list[str] = []
+    for _ in range(7):
+        QTest.keyClick(page.window().focusWidget(), Qt.Key.Key_Tab)
+        passed.append(page.window().focusWidget().accessibleName())
+    messages = ["Your message", "Message text", "Copy python code", "python code block", "Copy message"]
+    assert passed == [*messages, "Start engine", "Message"]
 
 
 def test_chats_are_grouped_by_the_users_days() -> None:

@@ -6,7 +6,7 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QAccessible
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QPushButton, QWidget
+from PySide6.QtWidgets import QLineEdit, QPushButton, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
 from app.ui.close_question import CloseQuestion, Closing, held_words
@@ -166,6 +166,49 @@ def test_shortcuts_start_stop_type_a_context_and_change_pages(
         kit.wait_for("ready")
         QTest.keyClick(app.window, Qt.Key.Key_F5, Qt.KeyboardModifier.ShiftModifier)
         kit.wait_for("stopped")
+        app.tray.close()
+
+
+def test_a_page_that_is_shown_takes_the_keyboard_to_where_it_wants_it(
+    qtbot: QtBot, theme: Theme, tmp_path: Path, window_memory: WindowMemory
+) -> None:
+    with DeskKit(qtbot, theme, tmp_path) as kit:
+        app = ShellKit(kit, qtbot, theme, window_memory)
+        entry = QLineEdit()
+        QVBoxLayout(app.chat).addWidget(entry)
+        app.chat.setFocusProxy(entry)
+        app.window.activateWindow()
+        qtbot.waitUntil(app.window.isActiveWindow)
+        app.window.show_page("chat")
+        assert entry.hasFocus()
+        app.window.show_page("split")
+        assert kit.page.hasFocus(), "nothing that a key could change by accident"
+        QTest.keyClick(kit.page, Qt.Key.Key_2, Qt.KeyboardModifier.ControlModifier)
+        assert entry.hasFocus()
+        app.tray.close()
+
+
+def test_tab_reaches_a_banner_before_the_cards_below_it(
+    qtbot: QtBot, theme: Theme, tmp_path: Path, window_memory: WindowMemory, model: Path
+) -> None:
+    limits = SimulatedGpu(vram_bytes=27 * MIB, pin_bytes=1 * MIB)
+    with DeskKit(qtbot, theme, tmp_path, simulated_gpu=limits) as kit:
+        app = ShellKit(kit, qtbot, theme, window_memory)
+        kit.open(model)
+        kit.desk.wish_context(10**9)
+        assert kit.titles == ["The longest context of this model is 8,192 tokens"]
+        app.window.activateWindow()
+        qtbot.waitUntil(app.window.isActiveWindow)
+        (mark,) = [b for b in kit.page.trade.findChildren(QPushButton) if b.text() == "Largest that fits"]
+        qtbot.waitUntil(mark.isVisible)
+        kit.page.main_button.setFocus()
+        passed = []
+        for _ in range(4):
+            QTest.keyClick(app.window.focusWidget(), Qt.Key.Key_Tab)
+            passed.append(app.window.focusWidget().accessibleName())
+        assert passed[0] == "Dismiss"
+        assert passed[1].startswith("Context (KV cache)")
+        assert passed[2:] == ["Largest that fits", "Context against VRAM layers"]
         app.tray.close()
 
 

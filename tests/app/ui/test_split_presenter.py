@@ -185,9 +185,9 @@ def test_bars_add_up_to_the_plan_and_what_others_use() -> None:
     assert [segment.name for segment in vram.segments if segment.bytes] == [
         "Other apps",
         "Weights",
-        "Expert slots",
         "Runtime",
         "KV cache",
+        "Expert slots",
         "Expert layers",
     ]
     other = int(0.9 * GIB)
