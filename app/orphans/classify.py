@@ -147,7 +147,6 @@ def _tree(roots: list[_Root], table: ProcessTable, family: Family) -> list[Proce
 def _orphan(roots: list[_Root], rows: list[ProcessRow], now: float) -> Orphan:
     top = min(roots, key=lambda root: root.row.create_time or 0)
     confidence = top.confidence
-    rss, gpu = _sum([row.rss_bytes for row in rows]), _sum([row.gpu_bytes for row in rows])
     parent = "Its parent ended" if top.parent.life is Life.ENDED else "It is uncertain whether its parent ended"
     return Orphan(
         pids=tuple(row.pid for row in rows),
@@ -157,8 +156,11 @@ def _orphan(roots: list[_Root], rows: list[ProcessRow], now: float) -> Orphan:
         reason=f"{parent} ({top.parent.words}); {top.claim.words}.",
         confidence=confidence,
         preselected=confidence == "ours",
-        rss_bytes=rss,
-        gpu_bytes=gpu,
+        rss_bytes=_sum([row.rss_bytes for row in rows]),
+        gpu_bytes=_sum([row.gpu_bytes for row in rows]),
+        private_bytes=_sum([row.private_bytes for row in rows]),
+        locked_bytes=_sum([row.locked_bytes for row in rows]),
+        gpu_shared_bytes=_sum([row.gpu_shared_bytes for row in rows]),
         age_s=max(0.0, now - (top.row.create_time or now)),
         run_id=top.claim.entry.run_id if top.claim.entry else option(top.row, "--run-id"),
     )

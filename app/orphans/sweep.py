@@ -5,22 +5,19 @@ from collections.abc import Callable, Sequence
 
 from pydantic import Field
 
+from app.orphans.memory_return import MemoryReturn, wait_for_return
 from app.orphans.parents import Family
 from app.orphans.signs import identity_of
 from app.orphans.verdicts import Orphan
 from engine.contract.processes import ProcessIdentity, ProcessTable
 from engine.contract.record import Record
-from engine.contract.units import MIB, gib
 from engine.system.protocols import EndResult, MemoryUse
 
-POLL_S = 0.25
-SETTLE_S = 60.0
 PROCESS_S = 10.0  # a driver may hold a process that was told to end
-_BACK_SHARE = 0.75  # of the tree's GPU memory; counters of the driver and of the process never agree exactly
-_STILL_BYTES = 64 * MIB  # between two polls: other programs never stand quite still
 _SCANS = 5  # a tree that keeps growing faster than it is ended is reported, not chased for ever
 
 EndProcess = Callable[[ProcessIdentity, float], EndResult]
+HoldProcess = Callable[[ProcessIdentity], None]
 
 
 class EndReport(Record):
@@ -45,55 +42,70 @@ def end_orphan(
     end: EndProcess,
     read_table: Callable[[], ProcessTable],
     read_memory: Callable[[], MemoryUse],
+    hold: HoldProcess = lambda identity: None,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
-    settle_s: float = SETTLE_S,
     give_up: Callable[[], bool] = lambda: False,
 ) -> EndReport:
     """End every process of the tree, also children that appeared since, then wait for the memory to come back.
 
-    `end` must compare pid and creation time itself, at the moment it acts; nothing is ended by name or by pid alone.
+    `end` and `hold` must compare pid and creation time themselves, at the moment they act; nothing is ended by name or
+    by pid alone. `hold` keeps a process from starting another one, where the system can do that.
     `give_up` is asked while waiting: a program that quits need not know how the wait ends.
     """
     before = read_memory()
     started = clock()
-    results = _end_tree(orphan, end, read_table)
+    results = _end_tree(orphan, end, hold, read_table)
     ended = tuple(pid for pid, result in results.items() if result is EndResult.ENDED)
     kept = {
         pid: _why_kept(result) for pid, result in results.items() if result not in (EndResult.ENDED, EndResult.GONE)
     }
-    expected = orphan.gpu_bytes if ended and not kept else None
-    deadline = started + settle_s
-    after, settled = _wait_for_memory(
-        before, expected, read_memory, sleep, waiting=lambda: clock() < deadline and not give_up()
+    back = wait_for_return(
+        before,
+        read_memory,
+        expected_vram=orphan.gpu_bytes if ended and not kept else None,
+        since=started,
+        give_up=give_up,
+        clock=clock,
+        sleep=sleep,
     )
-    elapsed_s = clock() - started
-    vram, ram = _back(before.vram_used, after.vram_used), _back(before.ram_used, after.ram_used)
     return EndReport(
         ended=ended,
         kept=kept,
-        vram_back_bytes=vram,
-        ram_back_bytes=ram,
-        elapsed_s=elapsed_s,
-        settled=settled,
-        sentence=_sentence(orphan, ended, kept, vram, ram, elapsed_s, settled=settled),
+        vram_back_bytes=back.vram_bytes,
+        ram_back_bytes=back.ram_bytes,
+        elapsed_s=back.elapsed_s,
+        settled=back.settled,
+        sentence=_sentence(ended, kept, back),
     )
 
 
-def _end_tree(orphan: Orphan, end: EndProcess, read_table: Callable[[], ProcessTable]) -> dict[int, EndResult]:
-    """End top first, so that a parent cannot start its workers again; look again for newcomers until there are none."""
+def _end_tree(
+    orphan: Orphan, end: EndProcess, hold: HoldProcess, read_table: Callable[[], ProcessTable]
+) -> dict[int, EndResult]:
+    """End top first, so that a parent cannot start its workers again; look again for newcomers until there are none.
+
+    All are held before the first is ended: on Linux the children of the ended cannot be told from others afterwards.
+    """
     results: dict[int, EndResult] = {}
-    told: list[ProcessIdentity] = []
+    known: list[ProcessIdentity] = []
+    waiting: list[ProcessIdentity] = []
     newcomers: Sequence[ProcessIdentity] = orphan.identities
     for _ in range(_SCANS):
-        table = read_table()  # before the parents are gone: afterwards their children cannot be told from others
-        newcomers = [*newcomers, *_newcomers([*told, *newcomers], table)]
+        for _ in range(_SCANS):
+            if not newcomers:
+                break
+            for identity in newcomers:
+                hold(identity)
+            known += newcomers
+            waiting += newcomers
+            newcomers = _newcomers(known, read_table())
+        for identity in waiting:
+            results[identity.pid] = end(identity, PROCESS_S)
+        waiting = []
+        newcomers = _newcomers(known, read_table())  # where nothing can be held, or born in the last moment
         if not newcomers:
             break
-        for identity in newcomers:
-            results[identity.pid] = end(identity, PROCESS_S)
-            told.append(identity)
-        newcomers = []
     return results
 
 
@@ -126,38 +138,6 @@ def _reused(parent: ProcessIdentity, family: Family, child: ProcessIdentity) -> 
     return another and holder.create_time <= child.create_time
 
 
-def _wait_for_memory(
-    before: MemoryUse,
-    expected_vram: int | None,
-    read_memory: Callable[[], MemoryUse],
-    sleep: Callable[[float], None],
-    waiting: Callable[[], bool],
-) -> tuple[MemoryUse, bool]:
-    """Poll until the GPU memory is back and nothing moves any more; False if the wait ended before it was back."""
-
-    def enough(now: MemoryUse) -> bool:
-        back = _back(before.vram_used, now.vram_used)
-        return expected_vram is None or back is None or back >= expected_vram * _BACK_SHARE
-
-    last = read_memory()
-    while waiting():
-        sleep(POLL_S)
-        now = read_memory()
-        still = _stands_still(last.vram_used, now.vram_used) and _stands_still(last.ram_used, now.ram_used)
-        last = now
-        if still and enough(now):
-            break
-    return last, enough(last)
-
-
-def _stands_still(one: int | None, other: int | None) -> bool:
-    return one is None or other is None or abs(one - other) <= _STILL_BYTES
-
-
-def _back(before: int | None, after: int | None) -> int | None:
-    return None if before is None or after is None else max(0, before - after)
-
-
 def _why_kept(result: EndResult) -> str:
     match result:
         case EndResult.DENIED:
@@ -168,16 +148,7 @@ def _why_kept(result: EndResult) -> str:
             return "it was told to end, but a driver still holds it"
 
 
-def _sentence(
-    orphan: Orphan,
-    ended: tuple[int, ...],
-    kept: dict[int, str],
-    vram: int | None,
-    ram: int | None,
-    elapsed_s: float,
-    *,
-    settled: bool,
-) -> str:
+def _sentence(ended: tuple[int, ...], kept: dict[int, str], back: MemoryReturn) -> str:
     """The report in words; the first case that fits."""
     if kept:
         pid, why = next(iter(kept.items()))
@@ -185,11 +156,6 @@ def _sentence(
         return f"PID {pid} was not ended: {why}. {rest}"
     if not ended:
         return "The process was gone already."
-    if not settled:
-        held = (orphan.gpu_bytes or 0) - (vram or 0)
-        return (
-            f"The process is gone, but {gib(max(held, 0))} of VRAM are still in use. "
-            "The driver has not released them; sign out or restart."
-        )
-    parts = [f"{gib(size)} of {pool}" for size, pool in ((vram, "VRAM"), (ram, "RAM")) if size and size >= MIB]
-    return f"Ended. {' and '.join(parts)} came back in {elapsed_s:.1f} s." if parts else "Ended."
+    if not back.settled:
+        return f"The process is gone, but {back.words}"
+    return f"Ended. {back.words}".rstrip()

@@ -25,6 +25,9 @@ class Orphan(Record):
     preselected: bool
     rss_bytes: int | None = Field(description="RAM of the tree; None: cannot be read")
     gpu_bytes: int | None = Field(description="GPU memory of the tree; None: cannot be read")
+    private_bytes: int | None = Field(default=None, description="RAM and page file that nobody else shares")
+    locked_bytes: int | None = Field(default=None, description="RAM that is kept from being paged out")
+    gpu_shared_bytes: int | None = Field(default=None, description="RAM for a GPU: about what the tree has pinned")
     age_s: float = Field(ge=0, description="since the topmost process started")
     run_id: str | None = None
 

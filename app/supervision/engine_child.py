@@ -4,24 +4,28 @@ import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from app.files import write_atomically
+from app.orphans.memory_return import MemoryReturn, wait_for_return
 from app.paths import program_dir
 from app.supervision.environment import engine_environment
 from app.supervision.exit_words import explain_end
 from app.supervision.identity import own_identity
 from app.supervision.ledger import RunLedger, new_run_id
 from app.supervision.log_tail import LogTail
+from app.supervision.ports import check_port, explain_taken_port
 from app.supervision.stop_ladder import StopLadder
 from engine.contract.errors import EngineStoppedError, Problem, SplitpinError, WireError
 from engine.contract.events import Event, Failed, Hello, Listening
 from engine.contract.plan import MemoryPlan
 from engine.contract.processes import ProcessIdentity, RunEntry
 from engine.contract.wire import check_hello, decode_event
-from engine.system.protocols import ChildLauncher, ChildProcess
-from engine.system.select import child_launcher
+from engine.system.protocols import ChildLauncher, ChildProcess, LiveMemory, MemoryUse
+from engine.system.select import child_launcher, gpu_bytes_by_pid, live_memory
 
 log = logging.getLogger(__name__)
 
@@ -35,10 +39,25 @@ class RunFolderError(SplitpinError):
     kind = "run_folder"
 
 
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """Memory of the PC while the engine lived, and VRAM of the engine's own processes; None: nobody tells."""
+
+    use: MemoryUse
+    vram_bytes: int | None
+
+    @classmethod
+    def now(cls, memory: LiveMemory, child: ChildProcess) -> "_Held":
+        by_pid = gpu_bytes_by_pid()
+        own = [by_pid[member.pid] for member in child.tree() if member.pid in by_pid]
+        return cls(memory.read(), sum(own) if own else None)
+
+
 class EngineChild:
     """A running engine. Callbacks come from threads of this object, in order, `on_end` last and once.
 
-    `on_end` gets None after a stop that was asked for, else what happened. By then every process of the tree is gone.
+    `on_end` gets None after a stop that was asked for, else what happened. By then every process of the tree is gone,
+    and the memory has come back or was given up (`memory_return`).
     """
 
     def __init__(
@@ -52,8 +71,12 @@ class EngineChild:
         on_log: Callable[[str], None],
         on_end: Callable[[Problem | None], None],
         ladder: StopLadder,
+        open_memory: Callable[[], LiveMemory],
     ) -> None:
         self._child = child
+        self._open_memory = open_memory
+        self._memory_return: MemoryReturn | None = None
+        self._hurry = threading.Event()  # somebody quits: no waiting for memory
         self._entry = entry
         self._ledger = run_ledger
         self._recorded = recorded
@@ -84,16 +107,21 @@ class EngineChild:
         launcher: ChildLauncher | None = None,
         port: int = 0,
         ladder: StopLadder | None = None,
+        open_memory: Callable[[], LiveMemory] = live_memory,
     ) -> "EngineChild":
         """Start an engine with a plan.
 
         Args:
             engine_argv: what to run instead of `python -m engine`; the same arguments are appended.
+            port: 0 takes any free one.
+            open_memory: the readings that tell when the engine's memory is back.
 
         Raises:
+            PortTakenError: another program has the port; carries who, and a free one.
             RunFolderError: the plan cannot be written.
             LaunchRefusedError: the program is missing or the system refused.
         """
+        check_port(port, run_ledger.read)
         run_id = new_run_id()
         run_ledger.forget_old_folders()
         plan_file = _write_plan(plan, run_ledger.run_dir(run_id))
@@ -119,6 +147,7 @@ class EngineChild:
             on_log=on_log,
             on_end=on_end,
             ladder=ladder or StopLadder(),
+            open_memory=open_memory,
         )
         for thread in (*running._readers, running._watcher):
             thread.start()
@@ -142,14 +171,25 @@ class EngineChild:
         """The last lines of the engine's log."""
         return self._tail.lines
 
-    def stop(self) -> None:
-        """Begin to stop the engine; `on_end` tells when it is gone. Returns at once; a second call does nothing."""
+    @property
+    def memory_return(self) -> MemoryReturn | None:
+        """What came back after the end; None before it, and where nobody waited for it."""
+        return self._memory_return
+
+    def stop(self, *, wait_for_memory: bool = True) -> None:
+        """Begin to stop the engine; `on_end` tells when it is gone. Returns at once; a second call does nothing.
+
+        Args:
+            wait_for_memory: False for a program that quits: then `on_end` comes as soon as the processes are gone.
+        """
+        if not wait_for_memory:
+            self._hurry.set()
         self._stop_wanted.set()
         self._look.set()
 
     def kill(self) -> None:
-        """End the whole tree now. `on_end` follows as after `stop`."""
-        self.stop()
+        """End the whole tree now. `on_end` follows as after `stop`, without waiting for memory."""
+        self.stop(wait_for_memory=False)
         self._child.kill_tree()
 
     def wait(self, timeout_s: float | None = None) -> bool:
@@ -194,34 +234,58 @@ class EngineChild:
             )
 
     def _watch(self) -> None:
-        """Follow the process to its end, clear its tree, and say how it ended."""
-        while self._child.poll() is None:
-            woken = self._look.wait(REFRESH_S)
-            self._look.clear()
-            if self._stop_wanted.is_set():
-                step = self._ladder.descend(self._child)
-                log.info("engine run %s stopped by: %s", self.run_id, step)
-                break
-            if self._problem is not None:
-                if self._problem.kind != WireError.kind:  # it said that it ends; let it free its memory
-                    self._child.wait(self._ladder.command_s)
-                break
-            if woken:  # its output ended: so will it, in a moment
-                self._child.wait(REFRESH_S)
-            else:
-                self._update_entry(children=_workers(self._child))
-        gone = self._ladder.clear(self._child)
-        for reader in self._readers:
-            reader.join(DRAIN_S)
-        code = self._child.poll()
-        if gone:
-            self._ledger.remove(self.run_id)
-            if not any(reader.is_alive() for reader in self._readers):  # a stranger may have inherited a pipe
-                self._child.close()
+        """Follow the process to its end, clear its tree, wait for its memory, and say how it ended."""
+        memory = self._open_memory()
+        try:
+            held = self._follow(memory)
+            told_to_end = time.monotonic()
+            if held is not None:
+                log.info("engine run %s stopped by: %s", self.run_id, self._ladder.descend(self._child))
+            gone = self._ladder.clear(self._child)
+            for reader in self._readers:
+                reader.join(DRAIN_S)
+            code = self._child.poll()
+            if gone:
+                self._ledger.remove(self.run_id)
+                if not any(reader.is_alive() for reader in self._readers):  # a stranger may have inherited a pipe
+                    self._child.close()
+                self._wait_for_memory(memory, held, told_to_end)
+        finally:
+            memory.close()
         problem = self._verdict(code, gone=gone)
         log.info("engine run %s ended with code %s: %s", self.run_id, code, problem.sentence if problem else "as asked")
         self._ended.set()
         self._on_end(problem)
+
+    def _follow(self, memory: LiveMemory) -> "_Held | None":
+        """Return when the engine has ended or must: with what it holds at that moment if a stop was asked for."""
+        while self._child.poll() is None:
+            woken = self._look.wait(REFRESH_S)
+            self._look.clear()
+            if self._stop_wanted.is_set():
+                return _Held.now(memory, self._child)
+            if self._problem is not None:
+                if self._problem.kind != WireError.kind:  # it said that it ends; let it free its memory
+                    self._child.wait(self._ladder.command_s)
+                return None
+            if woken:  # its output ended: so will it, in a moment
+                self._child.wait(REFRESH_S)
+            else:
+                self._update_entry(children=_workers(self._child))
+        return None
+
+    def _wait_for_memory(self, memory: LiveMemory, held: "_Held | None", since: float) -> None:
+        """After a crash nobody knows what was in use just before; then standing still is enough."""
+        if self._hurry.is_set():
+            return
+        self._memory_return = wait_for_return(
+            MemoryUse() if held is None else held.use,
+            memory.read,
+            expected_vram=None if held is None else held.vram_bytes,
+            since=since,
+            give_up=self._hurry.is_set,
+        )
+        log.info("engine run %s: %s", self.run_id, self._memory_return.words or "its memory stands still")
 
     def _verdict(self, code: int | None, *, gone: bool) -> Problem | None:
         if not gone:
@@ -233,10 +297,11 @@ class EngineChild:
             ).problem
         if self._stop_wanted.is_set():
             return None
-        if self._problem is not None:
-            details = {"log_tail": "\n".join(self.log_lines), "log_file": str(self._log_file)}
-            return self._problem.model_copy(update={"numbers": {**self._problem.numbers, **details}})
-        return explain_end(code if code is not None else 0, self.log_lines, log_file=str(self._log_file)).problem
+        details = {"log_tail": "\n".join(self.log_lines), "log_file": str(self._log_file)}
+        if self._problem is None:
+            return explain_end(code if code is not None else 0, self.log_lines, log_file=str(self._log_file)).problem
+        problem = explain_taken_port(self._problem, self._ledger.read)  # taken between our test and the engine's try
+        return problem.model_copy(update={"numbers": {**problem.numbers, **details}})
 
     def _update_entry(self, **news: object) -> None:
         """Bring the ledger up to date; what the disk refused once is tried again."""

@@ -13,7 +13,7 @@ from engine.contract.errors import OrphanHoldsMemoryError
 from engine.contract.processes import ProcessTable
 from engine.contract.units import gib
 from engine.system.protocols import LiveMemory, ProcessReader
-from engine.system.select import end_process, live_memory, process_reader
+from engine.system.select import end_process, hold_process, live_memory, process_reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,14 @@ class Scanner:
         """End a left-over tree and wait for its memory, as long as `give_up` does not say otherwise."""
         memory = self.open_memory()
         try:
-            return end_orphan(orphan, end=end_process, read_table=self.table, read_memory=memory.read, give_up=give_up)
+            return end_orphan(
+                orphan,
+                end=end_process,
+                hold=hold_process,
+                read_table=self.table,
+                read_memory=memory.read,
+                give_up=give_up,
+            )
         finally:
             memory.close()
 

@@ -34,7 +34,10 @@ class ProcessRow(Record):
     user: str | None = None
     status: str | None = None
     rss_bytes: int | None = None
-    gpu_bytes: int | None = None
+    private_bytes: int | None = Field(default=None, description="of its memory, what no other process shares")
+    locked_bytes: int | None = Field(default=None, description="kept from being paged out")
+    gpu_bytes: int | None = Field(default=None, description="VRAM")
+    gpu_shared_bytes: int | None = Field(default=None, description="RAM that a GPU uses, pinned or spilled")
 
 
 class ProcessTable(Record):

@@ -125,12 +125,3 @@ def _text(value: Any) -> str | None:
     if isinstance(value, bytes):  # older releases of the binding
         return value.decode("utf-8", errors="replace")
     return None if value is None else str(value)
-
-
-def gpu_bytes_by_pid() -> dict[int, int]:
-    """GPU memory of each process, with the driver held only for this question."""
-    nvml = Nvml()
-    try:
-        return nvml.bytes_by_pid()
-    finally:
-        nvml.close()

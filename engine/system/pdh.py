@@ -17,6 +17,7 @@ from engine.system.windows_dll import function, system_dll
 ADAPTER_DEDICATED = r"\GPU Adapter Memory(*)\Dedicated Usage"
 ADAPTER_SHARED = r"\GPU Adapter Memory(*)\Shared Usage"
 PROCESS_DEDICATED = r"\GPU Process Memory(*)\Dedicated Usage"
+PROCESS_SHARED = r"\GPU Process Memory(*)\Shared Usage"
 PDH_FMT_LARGE = 0x400
 PDH_MORE_DATA = 0x8000_07D2
 VALID = (0, 1)  # PDH_CSTATUS_VALID_DATA, PDH_CSTATUS_NEW_DATA
@@ -37,8 +38,8 @@ class Item(ctypes.Structure):
 
 
 @dataclass(frozen=True, slots=True)
-class AdapterUse:
-    """Bytes in use by all programs; None where the counter is missing."""
+class GpuUse:
+    """Bytes in use, of an adapter by all programs or of a process on all adapters; None: the counter is missing."""
 
     dedicated: int | None
     shared: int | None
@@ -116,11 +117,11 @@ class Counters:
         return int(self._calls.values(counter, PDH_FMT_LARGE, ctypes.byref(size), ctypes.byref(count), buffer))
 
 
-def by_adapter(values: Mapping[str, Mapping[str, int]]) -> dict[int, AdapterUse]:
+def by_adapter(values: Mapping[str, Mapping[str, int]]) -> dict[int, GpuUse]:
     """Use by LUID, the physical parts of one adapter added up."""
     dedicated = _by_luid(values.get(ADAPTER_DEDICATED, {}))
     shared = _by_luid(values.get(ADAPTER_SHARED, {}))
-    return {luid: AdapterUse(dedicated.get(luid), shared.get(luid)) for luid in dedicated | shared}
+    return {luid: GpuUse(dedicated.get(luid), shared.get(luid)) for luid in dedicated | shared}
 
 
 def by_process(instances: Mapping[str, int], limits: Mapping[int, int]) -> dict[int, int]:
@@ -152,12 +153,20 @@ def _luid(high: str, low: str) -> int:
 
 @cache
 def _process_counters() -> Counters:
-    return Counters((PROCESS_DEDICATED,))
+    return Counters((PROCESS_DEDICATED, PROCESS_SHARED))
+
+
+def gpu_use_by_pid() -> dict[int, GpuUse]:
+    """What each process holds of VRAM and of RAM for a GPU; the query stays open between calls, and holds no driver."""
+    values = _process_counters().read()
+    dedicated = by_process(values.get(PROCESS_DEDICATED, {}), _limits())
+    shared = by_process(values.get(PROCESS_SHARED, {}), {})
+    return {pid: GpuUse(dedicated.get(pid), shared.get(pid)) for pid in dedicated | shared}
 
 
 def gpu_bytes_by_pid() -> dict[int, int]:
-    """VRAM that each process holds now; the query stays open between calls, which holds no driver."""
-    return by_process(_process_counters().read().get(PROCESS_DEDICATED, {}), _limits())
+    """VRAM that each process holds now."""
+    return {pid: use.dedicated for pid, use in gpu_use_by_pid().items() if use.dedicated is not None}
 
 
 @cache

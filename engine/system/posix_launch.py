@@ -1,5 +1,6 @@
 """Child processes on Linux: a session of their own, ended as a whole."""
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -10,21 +11,32 @@ from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
+from uuid import uuid4
 
 from typing_extensions import override
 
 from engine.contract.processes import ProcessIdentity
-from engine.system.posix_proc import ProcStat, all_stats, family, kill_exactly, read_stat, wait_gone
+from engine.system.posix_parent import PR_SET_PDEATHSIG
+from engine.system.posix_proc import ProcStat, all_stats, carries, family, freeze, kill_exactly, read_stat, wait_gone
 from engine.system.protocols import ChildLauncher, ChildProcess, LaunchRefusedError
 
 KILL_WAIT_S = 10.0  # a driver may hold a killed process for a while
+FREEZE_S = 1.0
+MARK = "SPLITPIN_TREE"  # in the environment of a child and of all that it starts
+LOST = 1
 
 
 class PosixChild(ChildProcess):
-    """A child that leads a session; its tree is that session and all descendants."""
+    """A child that leads a session. Its tree is that session, all descendants, and what carries the child's mark.
 
-    def __init__(self, process: subprocess.Popen[bytes], parent: "_ParentThread | None" = None) -> None:
+    The mark finds a process that opened a session of its own and lost its parent before anybody looked.
+    """
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], mark: bytes = b"", parent: "_ParentThread | None" = None
+    ) -> None:
         self._process = process
+        self._mark = mark
         self._parent = parent
         stat = read_stat(process.pid)
         if stat is None:  # impossible before poll() has collected the exit code
@@ -83,20 +95,21 @@ class PosixChild(ChildProcess):
 
     @override
     def kill_tree(self) -> None:
-        told: dict[int, ProcStat] = {}
-        while new := [stat for stat in self._living() if stat.pid not in told]:  # a told one cannot fork any more
-            for stat in new:
-                with suppress(PermissionError):  # a set-uid descendant is not ours to end
-                    kill_exactly(stat, signal.SIGKILL)
-                told[stat.pid] = stat
+        frozen: dict[int, ProcStat] = {}
+        while new := [stat for stat in self._living(marked=True) if stat.pid not in frozen]:
+            freeze(tuple(new), FREEZE_S)  # whoever stands cannot start another one behind our back
+            frozen |= {stat.pid: stat for stat in new}
+        for stat in frozen.values():
+            with suppress(PermissionError):  # a set-uid descendant is not ours to end
+                kill_exactly(stat, signal.SIGKILL)
         deadline = time.monotonic() + KILL_WAIT_S
         self.wait(KILL_WAIT_S)
-        for stat in told.values():
+        for stat in frozen.values():
             wait_gone(stat, deadline - time.monotonic())
 
     @override
     def tree(self) -> tuple[ProcessIdentity, ...]:
-        living = self._living()
+        living = self._living(marked=self.poll() is not None)
         return tuple(ProcessIdentity(pid=stat.pid, create_time=stat.create_time) for stat in living)
 
     @override
@@ -108,46 +121,70 @@ class PosixChild(ChildProcess):
             with suppress(BrokenPipeError):  # unread input of a process that is gone
                 pipe.close()
 
-    def _living(self) -> tuple[ProcStat, ...]:
-        """The session we lead and all descendants, with what an earlier call saw and has been adopted since."""
+    def _living(self, *, marked: bool) -> tuple[ProcStat, ...]:
+        """The tree now, with what an earlier call saw and has been adopted since.
+
+        Args:
+            marked: look for the mark in every process too, which takes some 20 µs each.
+        """
         stats = {stat.pid: stat for stat in all_stats()}
         root = stats.get(self.pid)
-        if root is not None and root.start_ticks != self._start_ticks:
-            return ()  # the pid has passed on, which happens only after the last of our session has ended
-        adopted = {pid for pid, ticks in self._seen.items() if pid in stats and stats[pid].start_ticks == ticks}
-        living = family(self.pid, adopted, tuple(stats.values()))
+        # once the pid has passed on, nobody of our session lives: the kernel keeps the number of a session in use
+        session = self.pid if root is None or root.start_ticks == self._start_ticks else None
+        known = {pid for pid, ticks in self._seen.items() if pid in stats and stats[pid].start_ticks == ticks}
+        if marked and self._mark:
+            known |= {pid for pid in stats if carries(pid, self._mark)}
+        living = family(session, known, tuple(stats.values()))
         self._seen = {stat.pid: stat.start_ticks for stat in living}
         return living
 
 
 class PosixLauncher(ChildLauncher):
-    """Starts children from a thread that lives as long as they do.
+    """Starts children that the kernel ends with us, from a thread that lives as long as they do.
 
-    The kernel counts a child as orphaned when the *thread* that forked it ends, and then delivers the death signal
-    the engine asked for (prctl(2), PR_SET_PDEATHSIG). A short-lived worker must therefore not fork itself.
+    The death signal (prctl(2), PR_SET_PDEATHSIG) is set before the program runs, so no program can miss it. The kernel
+    sends it when the *thread* that forked the child ends: a short-lived worker must therefore not fork itself.
     """
 
     @override
     def start(self, argv: Sequence[str], *, cwd: Path | None = None, env: dict[str, str] | None = None) -> ChildProcess:
+        mark = uuid4().hex
+        ends_with_us = _before_exec()
+
         def popen() -> subprocess.Popen[bytes]:
             return subprocess.Popen(
                 list(argv),
                 cwd=cwd,
-                env=env,
+                env={**(os.environ if env is None else env), MARK: mark},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
+                preexec_fn=ends_with_us,
             )
 
         try:
+            named = f"{MARK}={mark}".encode()
             if threading.current_thread() is threading.main_thread():
-                return PosixChild(popen())
+                return PosixChild(popen(), named)
             parent = _ParentThread(popen)
-            return PosixChild(parent.child(), parent)
+            return PosixChild(parent.child(), named, parent)
         except OSError as cause:
             words = os.strerror(cause.errno) if cause.errno else str(cause)
             raise LaunchRefusedError(program=argv[0], code=cause.errno, words=words) from cause
+
+
+def _before_exec() -> Callable[[], None]:
+    """What the child does between fork and exec. Everything is looked up beforehand: it may do next to nothing."""
+    prctl = ctypes.CDLL(None).prctl
+    prctl.argtypes = (ctypes.c_int, ctypes.c_ulong)
+    launcher = os.getpid()
+
+    def ask_for_death_signal() -> None:
+        if prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0 or os.getppid() != launcher:
+            os._exit(LOST)  # refused, or the launcher ended before it was asked
+
+    return ask_for_death_signal
 
 
 class _ParentThread:

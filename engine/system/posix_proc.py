@@ -3,6 +3,7 @@
 import os
 import select
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 
 PROC = Path("/proc")
 SAME_START_S = 1.0  # /proc/stat rounds the boot time to whole seconds
+FREEZE_POLL_S = 0.001
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
 
@@ -67,7 +69,15 @@ def is_same(pid: int, create_time: float) -> bool | None:
     return abs(stat.create_time - create_time) <= SAME_START_S
 
 
-def family(session: int, known: set[int], stats: tuple[ProcStat, ...]) -> tuple[ProcStat, ...]:
+def carries(pid: int, mark: bytes) -> bool:
+    """The process was started with `mark` (`NAME=value`) in its environment, or inherited it."""
+    try:
+        return mark in (PROC / str(pid) / "environ").read_bytes().split(b"\0")
+    except OSError:  # it has ended, or it is not ours to read
+        return False
+
+
+def family(session: int | None, known: set[int], stats: tuple[ProcStat, ...]) -> tuple[ProcStat, ...]:
     """All that live of a session or are `known`, and all their descendants.
 
     The session holds on to processes whose parent has ended; descent finds those that opened a session of their own.
@@ -90,6 +100,24 @@ def kill_exactly(stat: ProcStat, signal_number: int) -> None:
     with pinned(stat) as handle, suppress(ProcessLookupError):
         if handle is not None:
             signal.pidfd_send_signal(handle, signal_number)
+
+
+def freeze(stats: tuple[ProcStat, ...], wait_s: float) -> None:
+    """Hold these very processes where they are and wait until they stand: from then on they start no others.
+
+    One that belongs to somebody else, or that a driver keeps from standing still for `wait_s`, is left as it is.
+    """
+    for stat in stats:
+        with suppress(PermissionError):
+            kill_exactly(stat, signal.SIGSTOP)
+    deadline = time.monotonic() + wait_s
+    while time.monotonic() < deadline and not all(_stands(stat) for stat in stats):
+        time.sleep(FREEZE_POLL_S)
+
+
+def _stands(stat: ProcStat) -> bool:
+    now = read_stat(stat.pid)
+    return now is None or now.start_ticks != stat.start_ticks or now.state in "TtZX"
 
 
 def wait_gone(stat: ProcStat, wait_s: float) -> bool:

@@ -3,8 +3,17 @@
 import signal
 
 from engine.contract.processes import ProcessIdentity
-from engine.system.posix_proc import SAME_START_S, ends_within, pinned, read_stat
+from engine.system.posix_proc import SAME_START_S, ends_within, freeze, pinned, read_stat
 from engine.system.protocols import EndResult
+
+HOLD_S = 1.0
+
+
+def hold_process(identity: ProcessIdentity) -> None:
+    """Hold the process where it is. Nothing happens if it is gone, another one now, or not ours."""
+    stat = read_stat(identity.pid)
+    if stat is not None and abs(stat.create_time - identity.create_time) <= SAME_START_S:
+        freeze((stat,), HOLD_S)
 
 
 def end_process(identity: ProcessIdentity, wait_s: float) -> EndResult:

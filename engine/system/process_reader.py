@@ -1,18 +1,14 @@
-"""The table of all processes: which of them are read closely, and the reader for systems where psutil is quick."""
+"""The table of all processes: which of them are read closely, and what psutil tells of one."""
 
-import os
 import re
-import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import TypeVar
 
 import psutil
-from typing_extensions import override
 
-from engine.contract.processes import ProcessRow, ProcessTable, RunEntry
-from engine.system.protocols import ProcessReader
+from engine.contract.processes import RunEntry
 
 _PYTHON_LIKE = re.compile(r"(python|py|splitpin)[\w.\-]*", re.IGNORECASE)
 
@@ -48,47 +44,6 @@ class CloseLook:
 
 def _comparable(path: str, windows: bool) -> str:
     return path.replace("\\", "/").lower() if windows else path
-
-
-class PsutilReader(ProcessReader):
-    """All of it through psutil, as on Linux. GPU memory by process comes from whoever knows it."""
-
-    def __init__(self, gpu_bytes_by_pid: Callable[[], Mapping[int, int]]) -> None:
-        self._gpu_bytes_by_pid = gpu_bytes_by_pid
-
-    @override
-    def read(self, engine_dirs: Sequence[str], ledger: Sequence[RunEntry]) -> ProcessTable:
-        now = time.time()
-        gpu = self._gpu_bytes_by_pid()
-        look = CloseLook.at(engine_dirs, ledger, gpu, windows=os.name == "nt")
-        rows: list[ProcessRow] = []
-        for process in psutil.process_iter():
-            with process.oneshot():
-                rows.append(_row(process, gpu.get(process.pid), look))
-        return ProcessTable(
-            now=now,
-            user=own_user(),
-            engine_dirs=tuple(engine_dirs),
-            ledger=tuple(ledger),
-            processes=tuple(row for row in rows if row.create_time is not None),  # the others ended meanwhile
-        )
-
-
-def _row(process: psutil.Process, gpu_bytes: int | None, look: CloseLook) -> ProcessRow:
-    exe = ask(process.exe) or None
-    cmdline, user = details(process) if look.wanted(process.pid, exe) else (None, None)
-    memory = ask(process.memory_info)
-    return ProcessRow(
-        pid=process.pid,
-        ppid=ask(process.ppid),
-        create_time=ask(process.create_time),
-        exe=exe,
-        cmdline=cmdline,
-        user=user,
-        status=ask(process.status),
-        rss_bytes=None if memory is None else memory.rss,
-        gpu_bytes=gpu_bytes,
-    )
 
 
 def details(process: psutil.Process) -> tuple[tuple[str, ...] | None, str | None]:

@@ -73,16 +73,24 @@ def page_locker() -> PageLocker:
     return PosixLocker()
 
 
+def gpu_bytes_by_pid() -> dict[int, int]:
+    """VRAM of each process that holds any, as far as the system tells. Wakes no GPU that sleeps."""
+    if _WINDOWS:
+        from engine.system.pdh import gpu_bytes_by_pid as ask
+    else:
+        from engine.system.posix_gpu import gpu_bytes_by_pid as ask
+    return ask()
+
+
 def process_reader() -> ProcessReader:
     """Reads the table of all processes."""
     if _WINDOWS:
         from engine.system.windows_table import WindowsReader
 
         return WindowsReader()
-    from engine.system.nvml import gpu_bytes_by_pid
-    from engine.system.process_reader import PsutilReader
+    from engine.system.posix_table import PosixReader
 
-    return PsutilReader(gpu_bytes_by_pid)
+    return PosixReader(gpu_bytes_by_pid)
 
 
 def child_launcher() -> ChildLauncher:
@@ -103,3 +111,14 @@ def end_process(identity: ProcessIdentity, wait_s: float = END_WAIT_S) -> EndRes
     else:
         from engine.system.posix_process import end_process as end
     return end(identity, wait_s)
+
+
+def hold_process(identity: ProcessIdentity) -> None:
+    """Keep this very process from starting others until it is ended.
+
+    Only where that is needed to find its children afterwards: on Windows they keep the pid of their parent for life.
+    """
+    if not _WINDOWS:
+        from engine.system.posix_process import hold_process as hold
+
+        hold(identity)

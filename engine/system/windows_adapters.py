@@ -12,11 +12,11 @@ from engine.system import dxgi
 from engine.system.cuda_facts import cuda_gpu, read
 from engine.system.dxgi import DxgiAdapter
 from engine.system.nvml import Nvml, NvmlGpu, PciAddress
-from engine.system.pdh import ADAPTER_DEDICATED, ADAPTER_SHARED, AdapterUse, Counters, by_adapter
+from engine.system.pdh import ADAPTER_DEDICATED, ADAPTER_SHARED, Counters, GpuUse, by_adapter
 
 NVIDIA = 0x10DE
 _VENDORS: dict[int, Literal["nvidia", "amd", "intel"]] = {NVIDIA: "nvidia", 0x1002: "amd", 0x8086: "intel"}
-_NO_USE = AdapterUse(None, None)
+_NO_USE = GpuUse(None, None)
 
 
 def read_gpus() -> tuple[GpuFacts, ...]:
@@ -36,7 +36,7 @@ def read_gpus() -> tuple[GpuFacts, ...]:
 def combine(
     listed: Sequence[DxgiAdapter],
     usable: Sequence[NvmlGpu],
-    use: Mapping[int, AdapterUse],
+    use: Mapping[int, GpuUse],
     address_of: Callable[[int], PciAddress | None],
 ) -> tuple[GpuFacts, ...]:
     """Adapters in the order of DXGI, then cards that only NVML knows (compute cards without a display driver)."""
@@ -61,7 +61,7 @@ def _match(
     return matched
 
 
-def _facts(adapter: DxgiAdapter, nvml: NvmlGpu | None, use: AdapterUse) -> GpuFacts:
+def _facts(adapter: DxgiAdapter, nvml: NvmlGpu | None, use: GpuUse) -> GpuFacts:
     dedicated = possible(read(adapter.dedicated_bytes, "DXGI DedicatedVideoMemory"), MOST_GPU_BYTES)
     if nvml is not None:
         facts = cuda_gpu(nvml)

@@ -7,7 +7,7 @@ from typing_extensions import override
 from engine.contract.facts import GpuFacts
 from engine.system import windows_memory
 from engine.system.nvml import Nvml
-from engine.system.pdh import ADAPTER_DEDICATED, ADAPTER_SHARED, AdapterUse, Counters, by_adapter
+from engine.system.pdh import ADAPTER_DEDICATED, ADAPTER_SHARED, Counters, GpuUse, by_adapter
 from engine.system.protocols import LiveMemory, MemoryUse
 from engine.system.windows_adapters import read_gpus
 from engine.system.windows_memory import Ram
@@ -57,16 +57,16 @@ class WindowsLiveMemory(LiveMemory):
         self._nvml.close()
         self._looked = self._card is not None  # a card that was absent may be there next time
 
-    def _use(self, card: GpuFacts) -> AdapterUse:
+    def _use(self, card: GpuFacts) -> GpuUse:
         by_luid = by_adapter(self._counters.read())
-        use = AdapterUse(None, None)
+        use = GpuUse(None, None)
         if card.luid is not None:
             high, low = card.luid.split("_")
             use = by_luid.get(int(high, 16) << 32 | int(low, 16), use)
         if use.dedicated is not None:
             return use
         same = (gpu.used_bytes for gpu in self._nvml.gpus() if gpu.uuid == card.uuid)
-        return AdapterUse(next(same, None), use.shared)
+        return GpuUse(next(same, None), use.shared)
 
 
 def _at_most(value: int | None, limit: int | None) -> int | None:

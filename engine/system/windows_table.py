@@ -13,7 +13,7 @@ import psutil
 from typing_extensions import override
 
 from engine.contract.processes import ProcessRow, ProcessTable, RunEntry
-from engine.system.pdh import gpu_bytes_by_pid
+from engine.system.pdh import GpuUse, gpu_use_by_pid
 from engine.system.process_reader import CloseLook, ask, details, own_user
 from engine.system.protocols import ProcessReader
 from engine.system.windows_dll import failure, function, system_dll
@@ -22,6 +22,7 @@ from engine.system.windows_handles import QUERY_LIMITED, close_handle, create_ti
 SNAPSHOT_OF_PROCESSES = 0x2
 INVALID_HANDLE = ctypes.c_void_p(-1).value
 PATH_CHARACTERS = 32768
+_NOT_COUNTED = GpuUse(None, None)
 
 
 class SnapshotEntry(ctypes.Structure):
@@ -42,7 +43,7 @@ class SnapshotEntry(ctypes.Structure):
 
 
 class MemoryCounters(ctypes.Structure):
-    """PROCESS_MEMORY_COUNTERS."""
+    """PROCESS_MEMORY_COUNTERS_EX."""
 
     _fields_ = (
         ("size", ctypes.c_uint32),
@@ -52,6 +53,7 @@ class MemoryCounters(ctypes.Structure):
         ("quotas", ctypes.c_size_t * 4),
         ("page_file", ctypes.c_size_t),
         ("peak_page_file", ctypes.c_size_t),
+        ("private", ctypes.c_size_t),
     )
 
 
@@ -72,19 +74,24 @@ def _kernel() -> _Kernel:
 
 
 class WindowsReader(ProcessReader):
-    """VRAM by process is the `Dedicated Usage` of PDH, the only teller on Windows; None where it is not counted."""
+    """GPU memory by process is `Dedicated` and `Shared Usage` of PDH, the only teller on Windows; None: not counted.
+
+    How much memory another process keeps locked is told by nobody.
+    """
 
     @override
     def read(self, engine_dirs: Sequence[str], ledger: Sequence[RunEntry]) -> ProcessTable:
         now = time.time()
-        gpu = gpu_bytes_by_pid()
+        gpu = gpu_use_by_pid()
         look = CloseLook.at(engine_dirs, ledger, gpu, windows=True)
         return ProcessTable(
             now=now,
             user=own_user(),
             engine_dirs=tuple(engine_dirs),
             ledger=tuple(ledger),
-            processes=tuple(_row(pid, ppid, name, gpu.get(pid), look) for pid, ppid, name in snapshot() if pid),
+            processes=tuple(
+                _row(pid, ppid, name, gpu.get(pid, _NOT_COUNTED), look) for pid, ppid, name in snapshot() if pid
+            ),
         )
 
 
@@ -105,14 +112,14 @@ def snapshot() -> Iterator[tuple[int, int, str]]:
         close_handle(handle)
 
 
-def _row(pid: int, ppid: int, name: str, gpu_bytes: int | None, look: CloseLook) -> ProcessRow:
+def _row(pid: int, ppid: int, name: str, gpu: GpuUse, look: CloseLook) -> ProcessRow:
     created: float | None = None
     exe: str | None = name or None
-    rss: int | None = None
+    memory: MemoryCounters | None = None
     with suppress(OSError), open_process(pid, QUERY_LIMITED) as handle:  # some system processes are closed to us
         created = create_time(handle)
         exe = _image(handle) or exe
-        rss = _working_set(handle)
+        memory = _memory(handle)
     cmdline, user = None, None
     if created is not None and look.wanted(pid, exe):
         process = ask(lambda: psutil.Process(pid))
@@ -124,8 +131,10 @@ def _row(pid: int, ppid: int, name: str, gpu_bytes: int | None, look: CloseLook)
         exe=exe,
         cmdline=cmdline,
         user=user,
-        rss_bytes=rss,
-        gpu_bytes=gpu_bytes,
+        rss_bytes=None if memory is None else int(memory.working_set),
+        private_bytes=None if memory is None else int(memory.private) or None,
+        gpu_bytes=gpu.dedicated,
+        gpu_shared_bytes=gpu.shared,
     )
 
 
@@ -135,7 +144,7 @@ def _image(handle: int) -> str | None:
     return path.value if _kernel().image(handle, 0, path, ctypes.byref(length)) else None
 
 
-def _working_set(handle: int) -> int | None:
+def _memory(handle: int) -> MemoryCounters | None:
     counters = MemoryCounters(size=ctypes.sizeof(MemoryCounters))
     known = _kernel().memory(handle, ctypes.byref(counters), ctypes.sizeof(counters))
-    return int(counters.working_set) if known else None
+    return counters if known else None

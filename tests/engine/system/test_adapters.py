@@ -11,7 +11,7 @@ from engine.contract.units import GIB, MIB
 from engine.system import dxgi
 from engine.system.dxgi import AdapterDescription, DxgiAdapter, Luid
 from engine.system.nvml import Nvml, NvmlGpu, PciAddress
-from engine.system.pdh import ADAPTER_DEDICATED, ADAPTER_SHARED, AdapterUse, Counters, by_adapter, by_process
+from engine.system.pdh import ADAPTER_DEDICATED, ADAPTER_SHARED, Counters, GpuUse, by_adapter, by_process
 from engine.system.windows_adapters import combine
 from tests.support.gpu_libraries import SimulatedPdh, simulated_nvml
 
@@ -25,7 +25,7 @@ def nowhere(luid: int) -> PciAddress | None:
 
 
 def test_the_card_gets_numbers_from_all_three() -> None:
-    use = {RTX.luid: AdapterUse(700 * MIB, 300 * MIB)}
+    use = {RTX.luid: GpuUse(700 * MIB, 300 * MIB)}
     igpu, card = combine([IGPU, RTX], [CARD], use, {RTX.luid: PciAddress(1, 0)}.get)
     assert (igpu.vendor, igpu.cuda, igpu.vram_total.value) == ("intel", False, 128 * MIB)
     assert igpu.context_bytes.value is None
@@ -140,8 +140,8 @@ def test_counters_are_read_by_adapter_parts_added_up_and_invalid_ones_left_out()
     )
     counters = Counters((ADAPTER_DEDICATED, ADAPTER_SHARED), lambda: library)
     assert by_adapter(counters.read()) == {
-        0xD3B5: AdapterUse(6 * GIB, None),
-        0x1_0000_0002: AdapterUse(None, 3),
+        0xD3B5: GpuUse(6 * GIB, None),
+        0x1_0000_0002: GpuUse(None, 3),
     }
     counters.close()
     assert library.open_queries == 0

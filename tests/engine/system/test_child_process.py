@@ -215,3 +215,51 @@ def test_end_process_says_denied_for_a_process_of_somebody_else() -> None:
     assert done.stdout == "DENIED\n", done.stderr
     assert victim.poll() is None
     victim.communicate(b"\n")
+
+
+def test_a_descendant_that_left_session_and_parent_unseen_ends_with_the_tree() -> None:
+    daemon = "import os,time; print(os.getpid(), flush=True); time.sleep(600)"
+    middle = f"import subprocess,sys; subprocess.Popen([sys.executable, '-c', {daemon!r}], start_new_session=True)"
+    code = f"import subprocess,sys; subprocess.run([sys.executable, '-c', {middle!r}]); sys.stdin.read()"
+    child = child_launcher().start([sys.executable, "-c", code])
+    stray = psutil.Process(int(child.stdout.readline()))
+    assert until(lambda: stray.ppid() != child.pid)
+    child.kill_tree()
+    assert all_gone([stray])
+    child.close()
+
+
+BREEDS = """
+import os, subprocess, sys
+while True:  # workers in sessions of their own, as fast as they come, each started by a middleman that ends at once
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.execvp("sleep", ["sleep", "600"])
+        os._exit(0)
+    os.wait()
+    print(flush=True)
+"""
+
+
+def test_what_is_born_while_a_tree_is_being_ended_ends_with_it() -> None:
+    child = child_launcher().start([sys.executable, "-c", BREEDS])
+    for _ in range(20):
+        child.stdout.readline()
+    child.kill_tree()
+    assert child.tree() == ()
+    child.close()
+
+
+def test_a_program_that_knows_nothing_of_us_ends_with_its_launcher() -> None:
+    launcher = (
+        "import time; from engine.system.select import child_launcher;"
+        "print(child_launcher().start(['sleep', '600']).pid, flush=True); time.sleep(600)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", launcher], stdout=subprocess.PIPE)
+    assert parent.stdout is not None
+    child = psutil.Process(int(parent.stdout.readline()))
+    parent.kill()
+    parent.wait()
+    assert all_gone([child])
+    parent.stdout.close()
