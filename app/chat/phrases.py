@@ -25,7 +25,9 @@ def stats_line(stats: AnswerStats | None, end: AnswerEnd | None) -> str:
     """Below an answer: "486 tokens · 9.4 tok/s · first token 2.1 s · prompt 1,204 (1,020 cached) · stopped by you"."""
     parts: list[str] = []
     if stats is not None:
-        if stats.answer_tokens is not None:
+        if stats.answer_tokens == 0 and end is AnswerEnd.NORMAL:
+            parts.append("Empty answer")  # or the row would be numbers below nothing
+        elif stats.answer_tokens is not None:
             parts.append(count(stats.answer_tokens, "token"))
         if stats.decode_tok_s is not None:
             parts.append(f"{stats.decode_tok_s:,.1f} tok/s")

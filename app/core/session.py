@@ -83,6 +83,12 @@ class SessionState:
         return self.stage not in (EngineStage.STOPPED, EngineStage.FAILED)
 
     @property
+    def share_loaded(self) -> float:
+        """Of all weights, 0..1."""
+        loading = self.loading
+        return 0.0 if loading is None or not loading.bytes_total else loading.bytes_done / loading.bytes_total
+
+    @property
     def api_base(self) -> str | None:
         """Address of the OpenAI-compatible API, without a trailing slash."""
         return None if self.port is None else f"http://{self.host}:{self.port}/v1"

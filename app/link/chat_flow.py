@@ -1,39 +1,25 @@
-"""The life of chats between the store on disk and the stream of the engine, without a widget.
+"""The open chat between the store on disk and the queue of answers, without a widget.
 
-Everything the user writes is on disk before anything else happens to it; an answer is saved once a second while it is
-written. A message sent while the engine is not ready, or while another chat is answered, waits its turn.
+Everything the user writes is on disk before anything else happens to it. A message sent while the engine is not ready,
+or while another chat is answered, waits its turn.
 """
 
-import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
-from PySide6.QtCore import QObject, QTimer, Signal
+from PySide6.QtCore import QObject, Signal
 
 from app.chat.context_use import ANSWER_ROOM_TOKENS, context_use, oldest_to_leave_out
-from app.chat.conversation import AnswerEnd, AnswerStats, Conversation, Message, openai_messages
+from app.chat.conversation import Conversation, Message
 from app.chat.errors import ChatStoreError
 from app.chat.phrases import prefill_line, writing_line
 from app.chat.store import ChatStore, ChatSummary
 from app.core.session import EngineStage, SessionState
-from app.link.stream import STOPPED, ChatResult, ChatStream
+from app.link.answer_queue import AnswerQueue
+from app.link.stream import BROKEN_KINDS, ChatStream
 from engine.contract.errors import Problem
 
-logger = logging.getLogger(__name__)
-
 TOO_LONG: Final = "context_length_exceeded"
-_SAVE_MS: Final = 1000
-_STATUS_MS: Final = 200
-_ENDS: Final = {"stop": AnswerEnd.NORMAL, "cancelled": AnswerEnd.INTERRUPTED, STOPPED: AnswerEnd.STOPPED_BY_USER}
-
-
-@dataclass(slots=True)
-class _Answer:
-    """The answer being written."""
-
-    chat_id: int
-    message: Message
-    text: str = ""
 
 
 class ChatFlow(QObject):
@@ -63,14 +49,14 @@ class ChatFlow(QObject):
         self._stream = stream
         self._state = SessionState()
         self._open: Conversation | None = None
-        self._waiting: list[int] = []
-        self._answer: _Answer | None = None
         self._problems: dict[int | None, Problem] = {}
-        self._save = _repeating(self, _SAVE_MS, self._save_answer)
-        self._tick = _repeating(self, _STATUS_MS, self.changed.emit)
-        stream.delta.connect(self._take)
-        stream.finished.connect(self._finished)
-        stream.failed.connect(self._failed)
+        self._queue = AnswerQueue(store, stream, self)
+        self._queue.begun.connect(self._answer_begun)
+        self._queue.delta.connect(self._answer_grew)
+        self._queue.ended.connect(self._answer_ended)
+        self._queue.removed.connect(self._answer_removed)
+        self._queue.failed.connect(self._answer_failed)
+        self._queue.changed.connect(self.changed)
 
     # what there is to see
 
@@ -86,17 +72,17 @@ class ChatFlow(QObject):
     @property
     def writing(self) -> bool:
         """The open chat is getting an answer."""
-        return self._answer is not None and self._answer.chat_id == self.chat_id
+        return self._open is not None and self._queue.answered_id == self._open.id
 
     @property
     def waiting(self) -> bool:
         """The last message of the open chat waits to be sent."""
-        return self.chat_id in self._waiting
+        return self._queue.waits(self.chat_id)
 
     @property
     def answer_so_far(self) -> str:
         """Text of the answer being written in the open chat."""
-        return self._answer.text if self._answer is not None and self.writing else ""
+        return self._queue.text if self.writing else ""
 
     @property
     def written_tokens(self) -> int:
@@ -112,7 +98,7 @@ class ChatFlow(QObject):
     def status(self) -> str:
         """One line about the answer that the open chat is getting; "" if none."""
         if self.waiting:
-            if self._answer is not None:
+            if self._queue.answered_id is not None:
                 return "Waits until the answer in another chat is complete"
             return "Waits until the engine is ready"
         if not self.writing:
@@ -140,10 +126,6 @@ class ChatFlow(QObject):
     def _context_tokens(self) -> int | None:
         return None if self._state.plan is None else self._state.plan.context_tokens
 
-    @property
-    def _model(self) -> str | None:
-        return None if self._state.plan is None else self._state.plan.model.name
-
     # what the user does
 
     def dismiss_problem(self) -> None:
@@ -170,8 +152,12 @@ class ChatFlow(QObject):
         self.changed.emit()
 
     def send(self, text: str) -> bool:
-        """Keep a message and have it answered as soon as possible. False if it was not taken: it stays typed."""
-        if not text.strip() or self.writing or self.waiting:
+        """Keep a message and have it answered as soon as possible. False if it was not taken: it stays typed.
+
+        Empty lines around the text and blanks behind it are dropped; blanks before it may be part of code.
+        """
+        text = text.rstrip().lstrip("\r\n")
+        if not text or self.writing or self.waiting:
             return False
         try:
             if self._open is None:
@@ -193,16 +179,12 @@ class ChatFlow(QObject):
         if self._open is None or not self._open.unanswered or self.writing or self.waiting:
             return
         self._problems.pop(self._open.id, None)
-        self._waiting.append(self._open.id)
-        self._pump()
+        self._queue.add(self._open.id)
 
     def stop(self) -> None:
         """Stop the answer of the open chat, or stop waiting for one."""
-        if self.writing:
-            self._stream.stop()
-        elif self._open is not None and self.waiting:
-            self._waiting.remove(self._open.id)
-            self.changed.emit()
+        if self._open is not None:
+            self._queue.drop(self._open.id)
 
     def take_back(self) -> str:
         """Remove the last message if nobody has answered it, and return its text."""
@@ -252,9 +234,7 @@ class ChatFlow(QObject):
 
     def delete(self, chat_id: int) -> None:
         """Remove a chat for good; an answer it is getting is stopped."""
-        if self._answer is not None and self._answer.chat_id == chat_id:
-            self._stream.stop()
-        self._waiting = [waiting for waiting in self._waiting if waiting != chat_id]
+        self._queue.drop(chat_id)
         try:
             self._store.delete(chat_id)
         except ChatStoreError as error:
@@ -284,107 +264,38 @@ class ChatFlow(QObject):
 
     def show_session(self, state: SessionState) -> None:
         """The engine's state: a waiting message is sent when it is ready."""
-        before, self._state = self._state, state
-        if state.request != before.request:
-            self._stream.still_alive()
-        self._pump()
-        self.changed.emit()
-
-    def _pump(self) -> None:
-        """Ask for the next answer, if one is waiting and the engine is free."""
-        ready = self._state.stage is EngineStage.READY
-        api_base = self._state.api_base
-        while self._waiting and self._answer is None and ready and api_base is not None:
-            self._ask(self._waiting.pop(0), api_base)
-        self.changed.emit()
-
-    def _ask(self, chat_id: int, api_base: str) -> None:
-        try:
-            chat = self._open if self._open is not None and self._open.id == chat_id else self._store.load(chat_id)
-            if chat is None:
-                return
-            message = self._store.begin_answer(chat_id)
-        except ChatStoreError as error:
-            self._note(chat_id, error.problem)
-            return
-        self._answer = _Answer(chat_id, message)
-        if chat_id == self.chat_id:
-            self._append(message)
-        self._save.start()
-        self._tick.start()
-        self._stream.send(api_base, openai_messages(chat.sent_messages), model=self._model)
-
-    def _take(self, text: str) -> None:
-        if self._answer is None:
-            return
-        self._answer.text += text
-        if self.writing:
-            self.delta.emit(text)
-
-    def _finished(self, result: ChatResult) -> None:
-        stats = result.stats or AnswerStats(
-            answer_tokens=result.text_events,
-            ttft_s=result.first_text_s,
-            decode_tok_s=self._stream.text_events_per_s,
-            measured_by="window",
-        )
-        end = _ENDS.get(result.finish_reason, AnswerEnd.NORMAL)
-        if result.finish_reason == "length":
-            context_tokens, total = self._context_tokens, stats.total_tokens
-            is_full = context_tokens is not None and total is not None and total >= context_tokens - 1
-            end = AnswerEnd.CACHE_FULL if is_full else AnswerEnd.LENGTH
-        self._close_answer(end, stats)
-
-    def _failed(self, problem: Problem) -> None:
-        if self._answer is None:
-            return
-        on_purpose = self._state.stage in (EngineStage.STOPPING, EngineStage.STOPPED)
-        if not on_purpose:
-            self._problems[self._answer.chat_id] = problem
-        tokens = self._stream.text_events
-        stats = AnswerStats(answer_tokens=tokens, measured_by="window") if tokens else None
-        self._close_answer(AnswerEnd.INTERRUPTED if on_purpose else AnswerEnd.ERROR, stats)
-
-    def _close_answer(self, end: AnswerEnd, known: AnswerStats | None) -> None:
-        answer = self._answer
-        if answer is None:
-            return
-        stats = None if known is None else known.model_copy(update={"model": self._model})
-        self._save.stop()
-        self._tick.stop()
-        keep = bool(answer.text) or end is AnswerEnd.NORMAL
-        message = replace(answer.message, text=answer.text, end=end, stats=stats)
-        is_open = self.writing
-        self._answer = None
-        try:
-            if keep:
-                self._store.end_answer(message.id, message.text, end, stats)
-            else:
-                self._store.remove_message(message.id)
-        except ChatStoreError as error:
-            self._note(answer.chat_id, error.problem)
-        if is_open and self._open is not None:
-            if keep:
-                self._open = replace(self._open, messages=(*self._open.messages[:-1], message))
-                self.ended.emit(message)
-            else:
-                self._remove(message.id)
-        self._pump()
-
-    # keeping
+        self._state = state
+        if state.stage is EngineStage.FAILED:  # why it ended explains more than that the connection broke
+            kept = {chat: problem for chat, problem in self._problems.items() if problem.kind not in BROKEN_KINDS}
+            self._problems = kept
+        self._queue.show_session(state)
 
     def save_now(self) -> None:
         """Put the answer so far on disk: the window is closing."""
-        self._save_answer()
+        self._queue.save_now()
 
-    def _save_answer(self) -> None:
-        if self._answer is None or not self._answer.text:
-            return
-        try:
-            self._store.save_answer(self._answer.message.id, self._answer.text)
-        except ChatStoreError as error:
-            self._save.stop()  # said once; the end of the answer tries again
-            self._note(self._answer.chat_id, error.problem)
+    def _answer_begun(self, chat_id: int, message: Message) -> None:
+        if chat_id == self.chat_id:
+            self._append(message)
+
+    def _answer_grew(self, chat_id: int, text: str) -> None:
+        if chat_id == self.chat_id:
+            self.delta.emit(text)
+
+    def _answer_ended(self, chat_id: int, message: Message) -> None:
+        if self._open is not None and chat_id == self._open.id:
+            self._open = replace(self._open, messages=(*self._open.messages[:-1], message))
+            self.ended.emit(message)
+
+    def _answer_removed(self, chat_id: int, message_id: int) -> None:
+        if chat_id == self.chat_id:
+            self._remove(message_id)
+
+    def _answer_failed(self, chat_id: int, problem: Problem) -> None:
+        if self._state.stage is not EngineStage.FAILED or problem.kind not in BROKEN_KINDS:
+            self._note(chat_id, problem)
+
+    # keeping
 
     def _note(self, chat_id: int | None, problem: Problem) -> None:
         self._problems[chat_id] = problem
@@ -400,10 +311,3 @@ class ChatFlow(QObject):
             kept = tuple(message for message in self._open.messages if message.id != message_id)
             self._open = replace(self._open, messages=kept)
             self.removed.emit(message_id)
-
-
-def _repeating(parent: QObject, interval_ms: int, act: object) -> QTimer:
-    timer = QTimer(parent)
-    timer.setInterval(interval_ms)
-    timer.timeout.connect(act)
-    return timer

@@ -18,6 +18,8 @@ logger = logging.getLogger(__name__)
 
 WATCHDOG_MS: Final = 120_000
 STOPPED: Final = "stopped_by_user"  # finish_reason of an answer that `stop()` ended
+_REFUSED, _CLOSED = "connection", "connection_closed"
+BROKEN_KINDS: Final = frozenset({_REFUSED, _CLOSED})  # of problems that an engine which is gone explains
 _LONGEST_EVENT_BYTES: Final = 8 << 20
 _ERROR_STATUS: Final = 400
 
@@ -193,7 +195,7 @@ class ChatStream(QObject):
         elif error is _Error.ConnectionRefusedError or (status == 0 and error is not _Error.NoError):
             self._fail(
                 Problem(
-                    kind="connection",
+                    kind=_REFUSED,
                     sentence=f"The engine could not be reached: {reply.errorString()}.",
                     fix="Start the engine, then send the message again.",
                 )
@@ -203,7 +205,7 @@ class ChatStream(QObject):
         else:
             self._fail(
                 Problem(
-                    kind="connection_closed",
+                    kind=_CLOSED,
                     sentence=f"The engine closed the connection after {self._text_events} tokens of the answer.",
                     fix="What arrived is kept. If it happens again, look into the log of the engine.",
                     numbers={"tokens": self._text_events},

@@ -16,7 +16,7 @@ from app.ui.split_view import (
     Tag,
     Tile,
 )
-from app.ui.wording import exact_gib, gib_of, layers, shortened, tokens
+from app.ui.wording import exact_gib, gib_of, layers, percent, shortened, tokens
 from engine.contract.estimate import banks, kv_cache_bytes
 from engine.contract.plan import MemoryPlan, Pool, Tier
 from engine.contract.units import gib
@@ -72,20 +72,14 @@ def _tags(inputs: SplitInputs) -> tuple[Tag, ...]:
     return tuple(made)
 
 
-def share_loaded(inputs: SplitInputs) -> float:
-    """0..1 of all weights."""
-    loading = inputs.loading
-    return 0.0 if loading is None or not loading.bytes_total else loading.bytes_done / loading.bytes_total
-
-
 def pill(inputs: SplitInputs) -> PillView:
     """Shape and word of the engine's state."""
     match inputs.session.stage:
         case EngineStage.STARTING:
             return PillView("Starting", "accent", "arc", None)
         case EngineStage.LOADING:
-            share = share_loaded(inputs)
-            return PillView(f"Loading {share:.0%}".replace("%", " %"), "accent", "arc", share)
+            share = inputs.session.share_loaded
+            return PillView(f"Loading {percent(share)}", "accent", "arc", share)
         case EngineStage.CHECKING:
             return PillView("Checking", "accent", "arc", None)
         case EngineStage.READY if inputs.changed:

@@ -5,7 +5,7 @@ from typing import Literal
 
 from app.core.session import EngineStage, SessionState
 from app.orphans.verdicts import Orphan
-from app.ui.wording import counts, tokens
+from app.ui.wording import counts, percent, tokens
 from engine.contract.plan import MemoryPlan, Pool, Tier
 from engine.contract.units import gib
 
@@ -70,10 +70,7 @@ def _settled(session: SessionState) -> tuple[tuple[Tier, int, int], ...]:
 
 
 def _share(session: SessionState) -> float:
-    loading = session.loading
-    if session.stage is EngineStage.CHECKING:
-        return 1.0
-    return 0.0 if loading is None or not loading.bytes_total else loading.bytes_done / loading.bytes_total
+    return 1.0 if session.stage is EngineStage.CHECKING else session.share_loaded
 
 
 def _loading(session: SessionState) -> bool:
@@ -122,17 +119,13 @@ def tip(inputs: TrayInputs) -> str:
     if session.stage is EngineStage.STARTING:
         return _fitted("Splitpin: starting. ", name, "")
     if _loading(session):
-        return _fitted(f"Splitpin: loading {_percent(session)}. ", name, "")
+        return _fitted(f"Splitpin: loading {percent(_share(session))}. ", name, "")
     if session.stage is EngineStage.FAILED:
         return _fitted("Splitpin: stopped by an error. ", name, "")
     if inputs.orphans:
         held = sum((orphan.rss_bytes or 0) + (orphan.gpu_bytes or 0) for orphan in inputs.orphans)
         return f"Splitpin: stopped. Left-over processes found: {len(inputs.orphans)} ({gib(held)})."
     return _fitted("Splitpin: stopped. ", name, "")
-
-
-def _percent(session: SessionState) -> str:
-    return f"{round(_share(session) * 100)} %"
 
 
 def _facts(session: SessionState, plan: MemoryPlan) -> str:
@@ -170,7 +163,9 @@ def _items(inputs: TrayInputs) -> tuple[TrayItem, ...]:
         done = session.loading
         layer = f", layer {done.layers_done} of {done.layers_total}" if done is not None else ""
         return (
-            TrayItem("Starting" if session.stage is EngineStage.STARTING else f"Loading {_percent(session)}{layer}"),
+            TrayItem(
+                "Starting" if session.stage is EngineStage.STARTING else f"Loading {percent(_share(session))}{layer}"
+            ),
             SEPARATOR,
             opening,
             TrayItem("Cancel loading", "stop", icon="stop"),

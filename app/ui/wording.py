@@ -83,6 +83,11 @@ def duration(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 9.95 else rough_duration(seconds)
 
 
+def percent(share: float) -> str:
+    """ "57 %"."""
+    return f"{share * 100:.0f} %"
+
+
 def rate(bytes_per_s: float) -> str:
     """ "2.5 GiB/s"."""
     return f"{gib(round(bytes_per_s))}/s"

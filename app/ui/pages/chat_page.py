@@ -17,7 +17,7 @@ from app.link.chat_flow import ChatFlow
 from app.link.stream import ChatStream
 from app.ui.pages.chat_column import ChatColumn
 from app.ui.pages.chat_list import ChatListPane
-from app.ui.pages.chat_words import KEPT, START, can_start, engine_notice, session_line, stage_sentence
+from app.ui.pages.chat_words import KEPT, START, can_start, engine_notice, session_line, stage_words
 from app.ui.theme import Theme, Weight
 from app.ui.widgets.banner_stack import BannerStack
 from app.ui.widgets.card import Line
@@ -164,7 +164,7 @@ class ChatPage(QWidget):
         ready = self._state.stage is EngineStage.READY
         actions = (("Start engine", START, "primary"),) if can_start(self._state) else ()
         text = "Write a message below. Chats are kept on this PC." if ready else KEPT
-        made = EmptyState(self._theme, "chat", stage_sentence(self._state), text, actions)
+        made = EmptyState(self._theme, "chat", stage_words(self._state), text, actions)
         made.acted.connect(self._acted)
         if self._empty is not None:
             self._middle.removeWidget(self._empty)

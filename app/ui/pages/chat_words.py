@@ -6,7 +6,7 @@ from app.core.session import EngineStage, SessionState
 from app.link.chat_flow import TOO_LONG
 from app.ui import notices
 from app.ui.notices import Action, Notice, of_problem
-from app.ui.wording import counts, tokens
+from app.ui.wording import counts, percent, tokens
 from engine.contract.errors import Problem
 from engine.contract.plan import Tier
 
@@ -16,15 +16,15 @@ TAKE_BACK: Final = "take_back"
 LEAVE_OUT: Final = "leave_out"
 DISMISS: Final = notices.DISMISS
 
-KEPT: Final = "Your message is kept and sent when it is ready."
+KEPT: Final = "What you write is kept and sent when it is ready"
 
-_STAGE_SENTENCES: Final = {
-    EngineStage.STOPPED: "The engine is stopped.",
-    EngineStage.STARTING: "The engine is starting.",
-    EngineStage.LOADING: "The engine is loading.",
-    EngineStage.CHECKING: "The engine is being checked.",
-    EngineStage.STOPPING: "The engine is stopping.",
-    EngineStage.FAILED: "The engine stopped by an error.",
+_STAGE_WORDS: Final = {
+    EngineStage.STOPPED: "The engine is stopped",
+    EngineStage.STARTING: "The engine is starting",
+    EngineStage.LOADING: "The engine is loading",
+    EngineStage.CHECKING: "The engine is being checked",
+    EngineStage.STOPPING: "The engine is stopping",
+    EngineStage.FAILED: "The engine stopped by an error",
 }
 
 
@@ -32,9 +32,11 @@ def session_line(state: SessionState) -> str:
     """ "MiniMax-M2.5 · 24,576 tokens · 8 VRAM, 49 pinned, 5 locked", or what the engine is doing instead."""
     plan = state.plan
     if plan is None:
-        return stage_sentence(state).removesuffix(".")
+        return stage_words(state)
+    if state.stage is EngineStage.LOADING:
+        return f"{plan.model.name} · engine is loading, {percent(state.share_loaded)}"
     if state.stage is not EngineStage.READY:
-        return f"{plan.model.name} · {stage_sentence(state).removesuffix('.').removeprefix('The ')}"
+        return f"{plan.model.name} · {stage_words(state).removeprefix('The ')}"
     if state.residency is None:
         per_tier = {tier: plan.layers_in(tier) for tier in Tier}
     else:
@@ -42,12 +44,12 @@ def session_line(state: SessionState) -> str:
     return f"{plan.model.name} · {tokens(plan.context_tokens)} · {counts(per_tier)}"
 
 
-def stage_sentence(state: SessionState) -> str:
-    """ "The engine is stopped."; when ready, which model is."""
+def stage_words(state: SessionState) -> str:
+    """ "The engine is stopped"; when ready, which model is."""
     if state.stage is EngineStage.READY:
         name = "The engine" if state.plan is None else state.plan.model.name
-        return f"{name} is ready."
-    return _STAGE_SENTENCES[state.stage]
+        return f"{name} is ready"
+    return _STAGE_WORDS[state.stage]
 
 
 def can_start(state: SessionState) -> bool:
@@ -60,7 +62,9 @@ def engine_notice(state: SessionState) -> Notice | None:
     if state.stage is EngineStage.READY:
         return None
     actions = (Action("Start engine", START, "primary"),) if can_start(state) else ()
-    return Notice("info", stage_sentence(state), KEPT, actions, dismissable=False)
+    if state.problem is not None and state.stage is EngineStage.FAILED:
+        return of_problem(state.problem, *actions, dismissable=False)
+    return Notice("info", stage_words(state), KEPT, actions, dismissable=False)
 
 
 def problem_notice(problem: Problem, *, unanswered: bool, leave_out_count: int) -> Notice:

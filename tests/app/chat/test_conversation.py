@@ -58,6 +58,8 @@ def test_the_lines_say_what_is_known_and_nothing_else() -> None:
     )
     assert stats_line(AnswerStats(answer_tokens=1), AnswerEnd.LENGTH) == "1 token · length limit"
     assert stats_line(None, AnswerEnd.INTERRUPTED) == "interrupted"
+    empty = AnswerStats(answer_tokens=0, prompt_tokens=2_095)
+    assert stats_line(empty, AnswerEnd.NORMAL) == "Empty answer · prompt 2,095"
     assert writing_line(171, 9.4) == "Writing · 171 tokens · 9.4 tok/s"
     assert writing_line(1, None) == "Writing · 1 token"
     assert prefill_line(6144, 28900) == "Reading prompt 6,144 of 28,900"

@@ -194,6 +194,29 @@ def test_a_dead_engine_keeps_the_part_and_names_the_problem(qtbot: QtBot, flow: 
     assert flow.problem is None
 
 
+def test_an_engine_that_failed_explains_the_broken_connection(qtbot: QtBot, flow: ChatFlow, server: ChatServer) -> None:
+    def script(exchange: Exchange) -> None:
+        exchange.start()
+        exchange.text("half")
+
+    server.script = script
+    state = ready(server)
+    flow.show_session(state)
+    with qtbot.waitSignal(flow.ended, timeout=5000):
+        flow.send("question")
+    assert flow.problem is not None
+    flow.show_session(replace(state, stage=EngineStage.FAILED))
+    assert flow.problem is None
+    assert flow.conversation is not None
+    assert flow.conversation.messages[-1].end is AnswerEnd.ERROR
+
+
+def test_empty_lines_around_a_message_are_dropped_but_not_its_indent(flow: ChatFlow) -> None:
+    assert flow.send("\n\n    if x:\n        y\n\n  ")
+    assert texts(flow) == ["    if x:\n        y"]
+    assert not flow.send(" \n ")
+
+
 def test_stopping_the_engine_on_purpose_is_no_error(qtbot: QtBot, flow: ChatFlow, server: ChatServer) -> None:
     def script(exchange: Exchange) -> None:
         exchange.start()

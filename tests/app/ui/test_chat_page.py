@@ -146,7 +146,7 @@ def test_without_an_engine_the_page_says_so_and_keeps_the_message(
         press(page, "Start engine")
     write(page, "Are you there?")
     assert rows(page) == ["You: Are you there?"]
-    assert words(page, Banner) == ["The engine is stopped."]
+    assert words(page, Banner) == ["The engine is stopped"]
     quiet = page.findChildren(QuietRow)[0]
     assert quiet.isVisible()
     with qtbot.waitSignal(page.start_requested):

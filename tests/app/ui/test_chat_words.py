@@ -13,7 +13,7 @@ from app.ui.pages.chat_words import (
     engine_notice,
     problem_notice,
     session_line,
-    stage_sentence,
+    stage_words,
     unanswered_words,
 )
 from engine.contract.errors import ContextTooLongError, Problem
@@ -24,14 +24,14 @@ def test_the_header_counts_what_settled_not_what_was_asked() -> None:
     fallen = samples.settled().session
     assert session_line(fallen).endswith("34,048 tokens · 8 VRAM, 47 pinned, 7 locked")
     assert session_line(replace(fallen, residency=None)).endswith("8 VRAM, 50 pinned, 4 locked")
-    assert session_line(samples.loading().session).endswith(" · engine is loading")
+    assert session_line(samples.loading().session).endswith(" · engine is loading, 59 %")
     assert session_line(SessionState()) == "The engine is stopped"
 
 
 @pytest.mark.parametrize("stage", list(EngineStage))
-def test_every_stage_has_a_sentence_and_start_is_offered_only_where_it_helps(stage: EngineStage) -> None:
+def test_every_stage_has_words_and_start_is_offered_only_where_it_helps(stage: EngineStage) -> None:
     state = SessionState(stage=stage)
-    assert stage_sentence(state).endswith(".")
+    assert stage_words(state)
     notice = engine_notice(state)
     if stage is EngineStage.READY:
         assert notice is None
@@ -39,6 +39,14 @@ def test_every_stage_has_a_sentence_and_start_is_offered_only_where_it_helps(sta
     assert notice is not None
     offered = [action.id for action in notice.actions]
     assert offered == ([START] if stage in (EngineStage.STOPPED, EngineStage.FAILED) else [])
+
+
+def test_an_engine_that_failed_says_why_where_one_writes() -> None:
+    notice = engine_notice(samples.crashed().session)
+    assert notice is not None
+    assert notice.severity == "error"
+    assert "access violation" in notice.title
+    assert [action.id for action in notice.actions] == [START]
 
 
 def test_a_message_that_does_not_fit_is_told_with_both_numbers_and_the_smallest_cure() -> None:

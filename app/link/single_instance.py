@@ -1,0 +1,125 @@
+"""One window a profile: a second start raises the first window and ends.
+
+The lock decides who is first, because on Windows two servers may listen on one name; the local server only carries
+the wish to be raised.
+"""
+
+import hashlib
+import logging
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+from PySide6.QtCore import QLockFile, QObject, Signal
+from PySide6.QtNetwork import QLocalServer, QLocalSocket
+
+from engine.contract.errors import SplitpinError
+from engine.system.select import allow_foreground
+
+log = logging.getLogger(__name__)
+
+ANSWER_MS = 5_000
+_RAISE, _RAISED = b"raise\n", b"raised\n"
+
+
+class AlreadyOpenError(SplitpinError):
+    """Another Splitpin has this profile open, and does not answer."""
+
+    kind = "already_open"
+
+    def __init__(self, pid: int | None) -> None:
+        who = "" if pid is None else f" (PID {pid})"
+        super().__init__(
+            f"Splitpin is already open with this profile{who}, but it does not answer.",
+            "Wait until it answers or end it; or start with another profile: --profile-dir DIR.",
+            pid=pid,
+        )
+
+
+class SingleInstance(QObject):
+    """The right to be the window of a profile.
+
+    Signals:
+        raise_wanted: somebody started Splitpin a second time.
+    """
+
+    raise_wanted = Signal()
+
+    def __init__(self, folder: Path, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._file = folder / "window.lock"
+        self._lock = QLockFile(str(self._file))
+        self._lock.setStaleLockTime(0)  # age says nothing: a window may be open for weeks
+        self._name = "splitpin-" + hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:16]
+        self._server = QLocalServer(self)
+        self._server.setSocketOptions(QLocalServer.SocketOption.UserAccessOption)
+        self._server.newConnection.connect(self._greet)
+
+    def acquire(self) -> bool:
+        """Be the first, or False. A folder that cannot be written keeps nobody from opening a window."""
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as cause:
+            log.warning("no lock for this window: %s", cause)
+            return True
+        if not self._lock.tryLock(0) and not self._take_over():
+            if self._lock.error() is QLockFile.LockError.LockFailedError:
+                return False
+            log.warning("no lock for this window: %s", self._lock.error())
+            return True
+        QLocalServer.removeServer(self._name)  # of a first that was killed; whoever holds the lock may
+        if not self._server.listen(self._name):
+            log.warning("a second start cannot raise this window: %s", self._server.errorString())
+        return True
+
+    def call_first(self) -> None:
+        """Ask the first window to come to the front.
+
+        Raises:
+            AlreadyOpenError: it does not answer.
+        """
+        pid = self._holder()
+        if pid is not None:
+            allow_foreground(pid)
+        socket = QLocalSocket()
+        socket.connectToServer(self._name)
+        try:
+            if not socket.waitForConnected(ANSWER_MS):
+                raise AlreadyOpenError(pid)
+            socket.write(_RAISE)
+            if not socket.waitForReadyRead(ANSWER_MS) or socket.readAll().data() != _RAISED:
+                raise AlreadyOpenError(pid)
+        finally:
+            socket.abort()
+
+    def close(self) -> None:
+        """Let others be first."""
+        self._server.close()
+        self._lock.unlock()
+
+    def _take_over(self) -> bool:
+        """The lock of a dead window, where its pid has passed to another program: that one started after the lock."""
+        pid = self._holder()
+        if pid is None:
+            return False
+        with suppress(psutil.Error, OSError):
+            if psutil.Process(pid).create_time() > self._file.stat().st_mtime + 1.0:
+                self._file.unlink()
+                return self._lock.tryLock(0)
+        return False
+
+    def _holder(self) -> int | None:
+        known, pid, _host, _program = self._lock.getLockInfo()
+        return int(pid) if known and pid else None
+
+    def _greet(self) -> None:
+        while (caller := self._server.nextPendingConnection()) is not None:
+            caller.readyRead.connect(lambda caller=caller: self._hear(caller))
+            caller.disconnected.connect(caller.deleteLater)
+            self._hear(caller)
+
+    def _hear(self, caller: QLocalSocket) -> None:
+        if caller.canReadLine() and caller.readLine().data() == _RAISE:
+            caller.write(_RAISED)
+            caller.flush()
+            self.raise_wanted.emit()
