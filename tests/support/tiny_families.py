@@ -9,6 +9,7 @@ from safetensors.torch import load_file, save_file
 from transformers import CONFIG_MAPPING, AutoModelForImageTextToText
 
 from engine.contract.checkpoint import read_shape
+from engine.contract.families_table import FAMILIES
 from engine.model.dense import model_class
 from tests.support.tiny_models import VOCAB, TinyModel, tiny_tokenizer
 
@@ -133,6 +134,12 @@ WRAPPERS = {
     "qwen3_5_moe": "qwen3_5_moe_text",
     "qwen3_vl_moe": "qwen3_vl_moe_text",
 }
+# text parts that transformers runs inside a wrapper only
+_INSIDE_ONLY = frozenset({"glm4v_moe_text", "mistral4", "qwen3_vl_moe_text"})
+# read and compared with the modules on the meta device, but their wrappers cannot be built tiny
+NOT_TINY = frozenset({"deepseek_ocr2_text", "muse_spark_text", "qwen3_omni_moe_text"})
+# every family the program knows, and multimodal models around some of them
+TINY_FAMILIES = tuple(sorted({*FAMILIES, *WRAPPERS} - _INSIDE_ONLY - NOT_TINY))
 # sizes of the parts for pictures, which are loaded where the model has them and never used here
 _VISION: dict[str, Any] = {
     "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "depth": 2, "num_heads": 2,
