@@ -207,7 +207,8 @@ class Shell(QObject):
     # -- the rail's bars ------------------------------------------------------------------------------------------
 
     def show_memory(self, use: MemoryUse) -> None:
-        """Live readings."""
+        """Live readings, once a second; as often the tray looks at its taskbar."""
+        self._tray.follow_taskbar()
         self._use = use
         self._show_memory()
 

@@ -43,6 +43,7 @@ def qss(tokens: Tokens) -> str:
     buttons (primary, danger, ghost, link, number, chooser); object names `Page`, `Rail`, `Card`, `Line`, `Composer`."""
     t = tokens
     button_border = t.border if t.name == "dark" else t.border_strong
+    # The chooser runs from right to left, and its paddings with it.
     return f"""
 QWidget#Page, QWidget#Rail, QMainWindow, QDialog {{ background: {t.bg}; }}
 QFrame#Card {{ background: {t.surface}; border: 1px solid {t.border}; border-radius: 8px; }}
@@ -79,9 +80,9 @@ QPushButton[kind="link"]:hover {{ text-decoration: underline; }}
 QPushButton[kind="link"]:focus {{ border: 2px solid {t.accent}; padding: 0 2px; }}
 QPushButton[kind="link"]:disabled {{ color: {t.text3}; }}
 QPushButton[kind="chooser"] {{ background: transparent; border: 1px solid transparent; color: {t.text};
-    padding: 0 4px 0 0; min-height: 18px; text-align: right; }}
+    padding: 0 0 0 4px; min-height: 18px; text-align: right; }}
 QPushButton[kind="chooser"]:hover {{ background: {t.raised}; }}
-QPushButton[kind="chooser"]:focus {{ border: 2px solid {t.accent}; padding: 0 3px 0 0; min-height: 16px; }}
+QPushButton[kind="chooser"]:focus {{ border: 2px solid {t.accent}; padding: 0 0 0 3px; min-height: 16px; }}
 QPushButton[kind="number"] {{ background: transparent; border: 1px solid transparent; color: {t.text}; padding: 0;
     text-align: left; }}
 QPushButton[kind="number"]:hover {{ color: {t.accent}; }}

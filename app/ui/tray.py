@@ -10,6 +10,7 @@ from app.ui import icons, tray_glyph
 from app.ui.theme import Theme
 from app.ui.tray_view import Glyph, TrayView
 from app.ui.widgets.label import no_mnemonic
+from engine.system.taskbar import dark_taskbar
 
 RETRY_MS = 3_000
 RETRIES = 20  # a tray that is not there a minute after logon does not come
@@ -31,11 +32,14 @@ class Tray(QObject):
         theme: Theme,
         *,
         is_available: Callable[[], bool] = QSystemTrayIcon.isSystemTrayAvailable,
+        has_dark_taskbar: Callable[[], bool | None] = dark_taskbar,
         parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
         self._theme = theme
         self._is_available = is_available
+        self._has_dark_taskbar = has_dark_taskbar
+        self._on_dark = True
         self._view: TrayView | None = None
         self.menu = QMenu()
         self._icon = QSystemTrayIcon(self)
@@ -52,6 +56,11 @@ class Tray(QObject):
     def available(self) -> bool:
         """Whether the icon is there, so that the window may be hidden."""
         return self._icon.isVisible() and self._is_available()
+
+    @property
+    def shown_icon(self) -> QIcon:
+        """The picture in the tray."""
+        return self._icon.icon()
 
     def begin(self) -> None:
         """Put the icon into the tray, or wait for one to appear."""
@@ -78,8 +87,18 @@ class Tray(QObject):
         if self.available:
             self._icon.showMessage(title, text, QSystemTrayIcon.MessageIcon.Warning)
 
+    def follow_taskbar(self) -> None:
+        """Draw the icon anew if the taskbar has become dark or light: no signal tells that."""
+        if self._is_dark() is not self._on_dark:
+            self._repaint()
+
+    def _is_dark(self) -> bool:
+        told = self._has_dark_taskbar()
+        return not self._theme.tokens.is_light if told is None else told
+
     def _glyph(self, glyph: Glyph) -> QIcon:
-        return tray_glyph.icon(glyph, dark_taskbar=not self._theme.tokens.is_light)
+        self._on_dark = self._is_dark()
+        return tray_glyph.icon(glyph, dark_taskbar=self._on_dark)
 
     def _fill_menu(self, view: TrayView) -> None:
         self.menu.clear()

@@ -16,7 +16,7 @@ TAKE_BACK: Final = "take_back"
 LEAVE_OUT: Final = "leave_out"
 DISMISS: Final = notices.DISMISS
 
-KEPT: Final = "What you write is kept and sent when it is ready"
+KEPT: Final = "What you write is kept and sent when it is ready."
 
 _STAGE_WORDS: Final = {
     EngineStage.STOPPED: "The engine is stopped",

@@ -105,3 +105,22 @@ def test_the_system_decides_when_the_icon_is_clicked(qtbot: QtBot, theme: Theme)
     found.activated.emit(reason.Trigger)
     assert heard == [True]
     icon.close()
+
+
+def test_the_icon_follows_the_taskbar_and_where_nobody_tells_the_window(qtbot: QtBot, theme: Theme) -> None:
+    told: list[bool | None] = [True]
+    icon = Tray(theme, is_available=lambda: False, has_dark_taskbar=lambda: told[0])
+    icon.show_view(tray(TrayInputs(samples.stopped().session)))
+
+    def ink() -> QColor:
+        return icon.shown_icon.pixmap(32, 32).toImage().pixelColor(16, 5)
+
+    assert ink().lightness() > 200, "white on a dark taskbar"
+    told[0] = False
+    icon.follow_taskbar()
+    assert ink().lightness() < 60
+    told[0] = None
+    theme.choose("dark")
+    icon.follow_taskbar()
+    assert ink().lightness() > 200
+    icon.close()
