@@ -1,5 +1,6 @@
 """The composition root: builds each long-lived object once and hands it on. Nothing looks anything up."""
 
+import logging
 import os
 import signal
 import sys
@@ -7,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import TracebackType
 
 from PySide6.QtCore import QObject, QUrl
 from PySide6.QtGui import QDesktopServices
@@ -19,8 +21,11 @@ from app.link.background import Background
 from app.link.engine_process import EngineProcess
 from app.link.learning import Learning
 from app.link.orphan_watch import OrphanWatch
+from app.link.single_instance import SingleInstance
 from app.link.store import SessionStore
 from app.link.stream import ChatStream
+from app.logs import LOG_NAME
+from app.orphans.memory_return import MemoryReturn
 from app.paths import APP_NAME, Profile, demo_model_dir
 from app.planning.wishes import Wishes
 from app.settings import SettingsFile
@@ -29,7 +34,7 @@ from app.supervision.scan import Scanner
 from app.ui.close_question import ask_closing
 from app.ui.live_bars import LiveBars
 from app.ui.main_window import MainWindow
-from app.ui.notices import of_problem
+from app.ui.notices import Notice, of_problem
 from app.ui.pages.chat_page import ChatPage
 from app.ui.pages.split_page import SplitPage
 from app.ui.settings_keeper import SettingsKeeper
@@ -39,12 +44,15 @@ from app.ui.theme import Theme
 from app.ui.tray import Tray
 from app.ui.widgets.rail import RailEntry
 from app.ui.window_memory import WindowMemory
-from engine.contract.errors import ModelFolderError, UsageError
+from engine.contract.errors import ModelFolderError, Problem, UsageError
 from engine.contract.facts import HardwareFacts
 from engine.contract.plan import MemoryPlan, SimulatedGpu
+from engine.contract.units import GIB
 from engine.system.protocols import LiveMemory
 from engine.system.recorded import RecordedMachine, RecordedMemory
 from engine.system.select import live_memory, machine_probe
+
+log = logging.getLogger(__name__)
 
 _DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM")
 
@@ -86,6 +94,7 @@ class App(QObject):
         self._pick = pick
         self._closed = False
         profile = options.profile
+        self._log_file = profile.logs_dir / LOG_NAME
         loaded = SettingsFile(profile.settings_file).load()
         self.library = Library(tuple(Path(folder) for folder in loaded.settings.model_folders), options.demo_dir)
         if options.model is not None:
@@ -153,6 +162,8 @@ class App(QObject):
         self.chat_page.start_requested.connect(self.desk.start)
         self.desk.launch_wanted.connect(self._launch)
         self.desk.stop_wanted.connect(self.engine.stop)
+        self.desk.port_wished.connect(self._port_wished)
+        self.engine.memory_returned.connect(self._memory_returned)
         self.desk.add_model_wanted.connect(self._add_model)
         self.desk.model_changed.connect(self._model_changed)
         self.desk.wishes_changed.connect(self._wishes_changed)
@@ -174,6 +185,17 @@ class App(QObject):
         self.desk.read_machine()
         self.watch.begin()
         self.live.begin()
+
+    def report_fault(self, kind: type[BaseException], fault: BaseException, trace: TracebackType | None) -> None:
+        """A fault of Splitpin that nothing caught: into the log, and in a sentence on the page."""
+        if issubclass(kind, KeyboardInterrupt):
+            self._qt.quit()
+            return
+        log.critical("unexpected", exc_info=(kind, fault, trace))
+        if not self._closed:
+            sentence = f"Something unexpected happened: {kind.__name__}: {fault}."
+            fix = f"The details are in {self._log_file}. If Splitpin behaves oddly now, start it again."
+            self.desk.report(of_problem(Problem(kind="unexpected", sentence=sentence, fix=fix)))
 
     def close(self) -> None:
         """End everything that runs, the engine first. A second call does nothing."""
@@ -197,6 +219,17 @@ class App(QObject):
 
     def _launch(self, plan: MemoryPlan) -> None:
         self.engine.start(plan, port=self.keeper.settings.port)
+
+    def _port_wished(self, port: int) -> None:
+        self.keeper.change(port=port)
+        self.desk.start()
+
+    def _memory_returned(self, back: MemoryReturn) -> None:
+        """After the engine's end; what hardly shows is not worth a notice."""
+        if not back.settled:
+            self.desk.report(Notice("warn", "The engine is gone, but its memory is not back", back.words, about="back"))
+        elif max(back.vram_bytes or 0, back.ram_bytes or 0) >= GIB:
+            self.desk.report(Notice("ok", f"The engine stopped. {back.words}".removesuffix("."), about="back"))
 
     def _add_model(self) -> None:
         folder = self._pick(self.window)
@@ -236,9 +269,10 @@ def _live_memory(recorded: HardwareFacts | None) -> Callable[[], LiveMemory]:
 
 
 def open_window(options: LaunchOptions) -> int:
-    """Open the window and stay until the program is quit; returns the exit code.
+    """Open the window and stay until the program is quit; returns the exit code. A second one raises the first.
 
     Raises:
+        AlreadyOpenError: the profile is open in a window that does not answer.
         SplitpinError: the options name something that is not there.
     """
     _check(options)
@@ -246,7 +280,20 @@ def open_window(options: LaunchOptions) -> int:
     qt.setApplicationName(APP_NAME)
     qt.setDesktopFileName(APP_NAME.lower())
     qt.setQuitOnLastWindowClosed(False)  # the tray may hold the window
-    app = App(qt, options)
+    instance = SingleInstance(options.profile.folder)
+    if not instance.acquire():
+        instance.call_first()
+        log.info("Splitpin is open already; its window was raised")
+        return 0
+    try:
+        return _run(qt, App(qt, options), instance)
+    finally:
+        instance.close()
+
+
+def _run(qt: QApplication, app: App, instance: SingleInstance) -> int:
+    sys.excepthook = app.report_fault  # of a slot: Qt goes on, and a program without a console has nowhere to print
+    instance.raise_wanted.connect(app.window.bring_up)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: qt.quit())  # heard at the next reading of the bars, within a second
     app.begin()

@@ -22,6 +22,7 @@ class EngineProcess(QObject):
 
     logged = Signal(str)  # one line of the engine's log
     ended = Signal(object)  # Problem or None; the store has been told before
+    memory_returned = Signal(object)  # MemoryReturn, after `ended`: what came back, or what did not
 
     _happened = Signal(int, object)  # run number, Happening; from threads of the child
     _line = Signal(int, str)
@@ -59,6 +60,7 @@ class EngineProcess(QObject):
         self._store.apply(StartRequested(plan))
         self._number += 1
         number = self._number
+        self._child = None  # a refused start must not speak of the engine before it
         try:
             self._child = EngineChild.start(
                 plan,
@@ -90,7 +92,7 @@ class EngineProcess(QObject):
         """For the end of the program: stop politely for `timeout_s`, then end the tree. True if nothing is left."""
         if self._child is None:
             return True
-        self._child.stop()
+        self._child.stop(wait_for_memory=False)
         if self._child.wait(timeout_s):
             return True
         self._child.kill()
@@ -105,6 +107,8 @@ class EngineProcess(QObject):
         self._store.apply(happening)
         if isinstance(happening, ProcessEnded):
             self.ended.emit(_as_reported(self._store, happening.problem))
+            if self._child is not None and (back := self._child.memory_return) is not None:
+                self.memory_returned.emit(back)
 
     def _log_line(self, number: int, line: str) -> None:
         if number == self._number:

@@ -19,6 +19,7 @@ from engine.system.select import allow_foreground
 log = logging.getLogger(__name__)
 
 ANSWER_MS = 5_000
+GREETING_MS = 200  # a second start says what it wants at once; the window waits no longer for it
 _RAISE, _RAISED = b"raise\n", b"raised\n"
 
 
@@ -109,17 +110,15 @@ class SingleInstance(QObject):
         return False
 
     def _holder(self) -> int | None:
-        known, pid, _host, _program = self._lock.getLockInfo()
-        return int(pid) if known and pid else None
+        *_, pid, _host, _program = self._lock.getLockInfo()  # releases differ in whether "found" comes first
+        return int(pid) or None
 
     def _greet(self) -> None:
         while (caller := self._server.nextPendingConnection()) is not None:
-            caller.readyRead.connect(lambda caller=caller: self._hear(caller))
-            caller.disconnected.connect(caller.deleteLater)
-            self._hear(caller)
-
-    def _hear(self, caller: QLocalSocket) -> None:
-        if caller.canReadLine() and caller.readLine().data() == _RAISE:
-            caller.write(_RAISED)
-            caller.flush()
-            self.raise_wanted.emit()
+            asked = caller.canReadLine() or caller.waitForReadyRead(GREETING_MS)
+            if asked and caller.readLine().data() == _RAISE:
+                caller.write(_RAISED)
+                caller.waitForBytesWritten(GREETING_MS)
+                self.raise_wanted.emit()
+            caller.disconnectFromServer()
+            caller.deleteLater()

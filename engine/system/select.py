@@ -122,3 +122,11 @@ def hold_process(identity: ProcessIdentity) -> None:
         from engine.system.posix_process import hold_process as hold
 
         hold(identity)
+
+
+def allow_foreground(pid: int) -> None:
+    """Let another process raise its window in our place. Only Windows asks for that."""
+    if _WINDOWS:
+        from engine.system.windows_foreground import allow_foreground as allow
+
+        allow(pid)

@@ -45,6 +45,7 @@ from engine.contract.residency import LayerResidency, ResidencyReport
 from engine.contract.wire import decode_command, encode
 from engine.generate.request import FinishReason, Outcome, Timings
 from engine.serve.openai import DONE, KEEP_ALIVE, ApiError, ChatAnswer, ChatRequest, api_error, read_chat_request
+from engine.serve.problems import PortTakenError
 
 ABRUPT_EXIT = 134  # what an abort looks like to a shell
 
@@ -70,7 +71,11 @@ class FakeEngine:
             self.events.write(encode(event))
 
     def listen(self) -> None:
-        server = ThreadingHTTPServer(("127.0.0.1", self.options.port), _handler_of(self))
+        port = self.options.port if self.options.port_instead is None else self.options.port_instead
+        try:
+            server = _Server(("127.0.0.1", port), _handler_of(self))
+        except OSError as refusal:
+            raise PortTakenError(port=port, words="another program listens there") from refusal
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
         self.server = server
@@ -167,6 +172,10 @@ class FakeEngine:
         asked = request.messages[-1].text(len(request.messages) - 1)
         words = (self.options.reply or f"You said: {asked}").split(" ")
         return [word if place == 0 else f" {word}" for place, word in enumerate(words)]
+
+
+class _Server(ThreadingHTTPServer):
+    allow_reuse_address = os.name != "nt"  # on Windows that would share the port with whoever has it
 
 
 def _handler_of(engine: FakeEngine) -> type[BaseHTTPRequestHandler]:
@@ -333,6 +342,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="fake_engine", description=__doc__)
     parser.add_argument("words", nargs="+", metavar="[SCRIPT.jsonl] serve plan.json")
     parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--port-instead", type=int, help="try this port, as if it had been taken just now")
     parser.add_argument("--run-id", default="")
     parser.add_argument("--parent-pid", type=int)
     parser.add_argument("--parent-create-time", type=float)

@@ -24,7 +24,7 @@ def fake_engine(*options: str) -> list[str]:
 class Recorder:
     """One engine and all it said. Use as a context: nothing is left behind."""
 
-    def __init__(self, folder: Path, argv: Sequence[str], ladder: StopLadder = FAST) -> None:
+    def __init__(self, folder: Path, argv: Sequence[str], ladder: StopLadder = FAST, port: int = 0) -> None:
         self.ledger = RunLedger(folder / "runs")
         self.events: list[Event] = []
         self.lines: list[str] = []
@@ -38,6 +38,7 @@ class Recorder:
             on_end=self._end,
             engine_argv=argv,
             ladder=ladder,
+            port=port,
         )
 
     def __enter__(self) -> "Recorder":
