@@ -40,6 +40,7 @@ class SplitDesk(QObject):
     """Signals:
     launch_wanted: an engine is to be started with this MemoryPlan.
     stop_wanted: the engine is to be stopped.
+    port_wished: the engine is to listen on another port from now on, and to start (its number, 0: any free one).
     model_changed: another model was chosen (ModelEntry).
     wishes_changed: the wishes for a model changed (its folder as Path, Wishes).
     pins_limited: the user takes what the engine was granted as the limit from now on (bytes), or lifts it (None).
@@ -52,6 +53,7 @@ class SplitDesk(QObject):
 
     launch_wanted = Signal(object)
     stop_wanted = Signal()
+    port_wished = Signal(int)
     model_changed = Signal(object)
     wishes_changed = Signal(object, object)
     pins_limited = Signal(object)
@@ -278,6 +280,9 @@ class SplitDesk(QObject):
         match action:
             case said.START:
                 self.start()
+            case said.USE_PORT:
+                if (port := said.fixing_port(self._inputs)) is not None:
+                    self.port_wished.emit(port)
             case said.START_ANYWAY:
                 self._start_now()
             case said.LARGEST:

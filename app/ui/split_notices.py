@@ -47,6 +47,7 @@ LARGEST, READ_AGAIN, REMOVE, START, START_ANYWAY, OPEN_LOG, LIMIT_PINS, LIFT_LIM
     "end_asked",
     "keep",
 )
+USE_PORT = "use_port"
 
 
 def compose(inputs: NoticeInputs) -> tuple[Notice, ...]:
@@ -54,9 +55,8 @@ def compose(inputs: NoticeInputs) -> tuple[Notice, ...]:
     split = inputs.split
     found = [*_of_orphans(inputs), *inputs.reports]
     if split.session.stage is EngineStage.FAILED:
-        again = (Action("Start again", START, "primary"),) if split.plan is not None else ()
         log = (Action("Open log", OPEN_LOG),) if log_file(split) is not None else ()
-        found.append(notices.of_failure(split.session, *again, *log))
+        found.append(notices.of_failure(split.session, *_after_failure(split), *log))
     if split.session.residency is not None:
         found += _of_shortfall(split.session.residency, split.wishes.pin_cap_bytes)
     if split.problem is not None and not split.session.running:
@@ -66,6 +66,24 @@ def compose(inputs: NoticeInputs) -> tuple[Notice, ...]:
     found.append(_of_limit(split))
     found.append(_of_assumed_quota(split))
     return tuple(notice for notice in found if notice is not None)
+
+
+def _after_failure(split: SplitInputs) -> tuple[Action, ...]:
+    """The smallest change that works first."""
+    if split.plan is None:
+        return ()
+    problem = split.session.problem
+    ports = [fix for fix in problem.fixes if fix.change == "port"] if problem is not None else []
+    if ports:
+        return (Action(ports[0].sentence, USE_PORT, "primary"),)
+    return (Action("Start again", START, "primary"),)
+
+
+def fixing_port(split: SplitInputs) -> int | None:
+    """The port that is offered where the wished one is taken."""
+    fixes = () if split.session.problem is None else split.session.problem.fixes
+    ports = (fix.numbers.get("port") for fix in fixes if fix.change == "port")
+    return next((port for port in ports if isinstance(port, int)), None)
 
 
 def _of_plan(inputs: NoticeInputs, problem: Problem) -> Notice:
