@@ -57,6 +57,7 @@ def _mixers(facts: ConfigFacts, family: Family) -> tuple[Mixer, ...]:
             groups=facts.optional("mamba_n_groups") or facts.quiet("n_groups", 8, least=1),
             states=facts.required("ssm_state_size"),
             kernel=facts.optional("mamba_d_conv") or facts.quiet("conv_kernel", 4, least=1),
+            block=facts.optional("mamba_chunk_size") or facts.quiet("chunk_size", 128, least=1),
             bias=(facts.flag(("use_conv_bias", True)), facts.flag(("use_bias", False))),
         )
     return tuple(found[kind] for kind in kinds)

@@ -14,6 +14,7 @@ from engine.contract.families_rules import FULL, SLIDING
 from engine.contract.shape import StateShape, StateTensor
 
 LINEAR = "linear_attention"
+_BLOCK = 64  # tokens that delta rules compare with each other at a time; transformers' default
 _OLD_KINDS = {"attention": FULL, "mamba": LINEAR}
 
 KindRule = Callable[[ConfigFacts, int], tuple[str, ...]]  # facts, layers -> kind of each layer
@@ -92,8 +93,13 @@ def delta_net(facts: ConfigFacts) -> Mixer:
     keys, values = key_heads * key_dim, value_heads * value_dim
     channels = 2 * keys + values
     projections = width * (2 * keys + 3 * values + 2 * value_heads)  # q, k, v, z, out; b and a
+    state = StateShape(
+        tensors=(convolution(channels, kernel), recurrent(value_heads, key_dim, value_dim)),
+        work_values=4 * channels + value_heads * (8 * (key_dim + value_dim) + 6 * _BLOCK),
+        work_block=_BLOCK,
+    )
     return Mixer(
-        state=StateShape(tensors=(convolution(channels, kernel), recurrent(value_heads, key_dim, value_dim))),
+        state=state,
         weights=DenseCount(projections + channels * kernel + 2 * value_heads + value_dim),
     )
 
@@ -125,7 +131,13 @@ def bailing_delta(facts: ConfigFacts) -> Mixer:
 
 
 def _delta_state(heads: int, head_size: int, kernel: int) -> StateShape:
-    return StateShape(tensors=(convolution(3 * heads * head_size, kernel), recurrent(heads, head_size, head_size)))
+    """Decay has a value for each channel and pair of tokens in a block; four such tables live at once."""
+    inner = heads * head_size
+    return StateShape(
+        tensors=(convolution(3 * inner, kernel), recurrent(heads, head_size, head_size)),
+        work_values=inner * (4 * _BLOCK + 24),
+        work_block=_BLOCK,
+    )
 
 
 def mamba_1(facts: ConfigFacts) -> Mixer:
@@ -147,15 +159,32 @@ def mamba_1(facts: ConfigFacts) -> Mixer:
     plain += inner if facts.flag(("mamba_conv_bias", True)) else 0
     plain += 2 * inner + width if facts.flag(("mamba_proj_bias", False)) else 0
     return Mixer(
-        state=StateShape(tensors=(convolution(inner, kernel), recurrent(inner, states)), resumes=False),
+        state=StateShape(
+            tensors=(convolution(inner, kernel), recurrent(inner, states)),
+            resumes=False,
+            work_values=inner * (4 * states + 12),
+        ),
         weights=DenseCount(plain),
     )
 
 
 def mamba_2(
-    facts: ConfigFacts, *, heads: int, head_size: int, groups: int, states: int, kernel: int, bias: tuple[bool, bool]
+    facts: ConfigFacts,
+    *,
+    heads: int,
+    head_size: int,
+    groups: int,
+    states: int,
+    kernel: int,
+    block: int,
+    bias: tuple[bool, bool],
 ) -> Mixer:
-    """Mamba 2 with a gated norm; `bias`: of the convolution, of the projections (granitemoehybrid, nemotron_h)."""
+    """Mamba 2 with a gated norm (granitemoehybrid, nemotron_h).
+
+    Args:
+        block: tokens that are compared with each other; the scan fills up to a multiple of it.
+        bias: of the convolution, of the projections.
+    """
     width, inner = facts.required("hidden_size"), heads * head_size
     channels = inner + 2 * groups * states
     projected = inner + channels + heads
@@ -163,7 +192,11 @@ def mamba_2(
     plain += channels if bias[0] else 0
     plain += projected + width if bias[1] else 0
     return Mixer(
-        state=StateShape(tensors=(convolution(channels, kernel), recurrent(heads, head_size, states))),
+        state=StateShape(
+            tensors=(convolution(channels, kernel), recurrent(heads, head_size, states)),
+            work_values=4 * projected + heads * (6 * block + 8 * (states + head_size)),
+            work_block=block,
+        ),
         weights=DenseCount(plain),
     )
 
@@ -185,6 +218,7 @@ def granite_mamba(facts: ConfigFacts) -> Mixer:
         groups=facts.quiet("mamba_n_groups", 1, least=1),
         states=facts.required("mamba_d_state"),
         kernel=facts.required("mamba_d_conv"),
+        block=facts.quiet("mamba_chunk_size", 256, least=1),
         bias=(facts.flag(("mamba_conv_bias", True)), facts.flag(("mamba_proj_bias", False))),
     )
 
@@ -194,7 +228,8 @@ def short_convolution(facts: ConfigFacts) -> Mixer:
     width, kernel = facts.required("hidden_size"), facts.required("conv_L_cache")
     plain = 4 * width * width + width * kernel
     plain += 5 * width if facts.flag(("conv_bias", False)) else 0
-    return Mixer(state=StateShape(tensors=(convolution(width, kernel),)), weights=DenseCount(plain))
+    state = StateShape(tensors=(convolution(width, kernel),), work_values=8 * width)
+    return Mixer(state=state, weights=DenseCount(plain))
 
 
 def lightning(facts: ConfigFacts) -> Mixer:
@@ -205,4 +240,5 @@ def lightning(facts: ConfigFacts) -> Mixer:
     inner = heads * head_size
     decay = heads * (1 + 2 * block + block * block)
     state = StateTensor(kind="recurrent", sizes=(heads, head_size, head_size), dtype="model")
-    return Mixer(state=StateShape(tensors=(state,)), weights=DenseCount(5 * width * inner + inner + decay))
+    shape = StateShape(tensors=(state,), work_values=10 * inner + 4 * heads * block)
+    return Mixer(state=shape, weights=DenseCount(5 * width * inner + inner + decay))

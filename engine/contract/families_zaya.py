@@ -22,7 +22,8 @@ def _mixers(facts: ConfigFacts, family: Family) -> tuple[Mixer, ...]:
         tensors=(
             convolution(channels, first + second - 2),
             StateTensor(kind="recurrent", sizes=(keys // 2,), dtype="model"),
-        )
+        ),
+        work_values=12 * channels,
     )
     plain = width * (2 * queries + 2 * keys) + kv_heads
     plain += channels * first + channels + channels * head_size * second + channels

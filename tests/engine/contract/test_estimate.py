@@ -25,7 +25,7 @@ from engine.contract.families_anatomy import Family
 from engine.contract.families_facts import ConfigFacts
 from engine.contract.formats import WeightFormat
 from engine.contract.plan import Pool, Tier
-from engine.contract.shape import ExpertShape, KvShape, LayerShape, ModelShape
+from engine.contract.shape import ExpertShape, KvShape, LayerShape, ModelShape, StateShape, StateTensor
 from tests.support.model_configs import (
     DEEPSEEK_V3,
     ERNIE_21B,
@@ -244,16 +244,34 @@ kv_shapes = st.builds(
 )
 
 
+states = st.builds(
+    StateShape,
+    tensors=st.just((StateTensor(kind="convolution", sizes=(5, 4), dtype="model"),)),
+    work_values=st.integers(0, 100_000),
+    work_block=st.sampled_from([1, 64, 256]),
+)
+
+
 def _with_kv(kvs: list[KvShape | None], most: int = 100_000) -> ModelShape:
     layers = tuple(LayerShape(index=index, kv=kv, moe=True) for index, kv in enumerate(kvs))
     return tiny_shape().model_copy(update={"layers": layers, "max_context_tokens": most})
 
 
-@given(st.lists(st.none() | kv_shapes, min_size=1, max_size=6), st.integers(0, 100_000), st.integers(1, 600))
-def test_context_bytes_are_cache_and_workspace(kvs: list[KvShape | None], tokens: int, chunk: int) -> None:
+@given(
+    st.lists(st.none() | kv_shapes, min_size=1, max_size=6),
+    st.lists(states, max_size=3),
+    st.integers(0, 100_000),
+    st.integers(1, 600),
+)
+def test_context_bytes_are_cache_states_and_workspace(
+    kvs: list[KvShape | None], kept: list[StateShape], tokens: int, chunk: int
+) -> None:
     shape = _with_kv(kvs)
-    assert ContextBytes(shape, chunk).at(tokens) == kv_cache_bytes(shape, tokens) + workspace_bytes(
-        shape, chunk, tokens
+    linear = tuple(LayerShape(index=len(kvs) + index, state=state) for index, state in enumerate(kept))
+    shape = shape.model_copy(update={"layers": (*shape.layers, *linear)})
+    assert state_bytes(shape) == len(kept) * 5 * 4 * 2
+    assert ContextBytes(shape, chunk).at(tokens) == (
+        kv_cache_bytes(shape, tokens) + state_bytes(shape) + workspace_bytes(shape, chunk, tokens)
     )
 
 

@@ -345,7 +345,7 @@ def _memory_only(layer: LayerShape) -> tuple[KvShape | None, StateShape | None]:
     """Only what is kept, without what is computed from it."""
     dropped = {"n_heads": None, "writes_scores": False, "index_heads": 0, "expanded_values": 0, "chunked": False}
     kv = layer.kv.model_copy(update=dropped) if layer.kv else None
-    return kv, layer.state.model_copy(update={"resumes": True}) if layer.state else None
+    return kv, StateShape(tensors=layer.state.tensors) if layer.state else None
 
 
 def _saved(config: Any, folder: Path) -> ModelShape:
