@@ -11,7 +11,7 @@ from pydantic import Field
 from engine.contract.formats import ExpertStorage, MatrixStorage, WeightFormat, alike, usual_storage
 from engine.contract.plan import LedgerLine, Pool, Tier
 from engine.contract.record import Record
-from engine.contract.shape import ExpertShape, KvShape, LayerShape, ModelShape, StateTensor
+from engine.contract.shape import ExpertShape, KvShape, LayerShape, ModelShape, StateShape, StateTensor
 from engine.contract.units import round_up
 
 PART_ALIGN = 64  # one matrix inside an expert record starts on a cache line
@@ -165,6 +165,7 @@ def workspace_bytes(shape: ModelShape, prefill_chunk: int, context_tokens: int =
     values = prefill_chunk * (8 * shape.hidden_size + 4 * experts.top_k * experts.inner) + 2 * shape.vocab_size
     size = kv_value_bytes(shape)
     attention = max((_attention_bytes(kv, prefill_chunk, context_tokens, size) for kv in shape.kv_layers), default=0)
+    attention = max((attention, *(_state_work_bytes(state, prefill_chunk) for state in _states(shape))))
     return 4 * values + attention + 4 * min(prefill_chunk, context_tokens) * context_tokens
 
 
@@ -188,13 +189,24 @@ def _attention_bytes(kv: KvShape, prefill_chunk: int, context_tokens: int, bytes
     return seen * ((repeated + scores) * bytes_per_value + index)
 
 
+def _states(shape: ModelShape) -> set[StateShape]:
+    """The different states that layers keep."""
+    return {layer.state for layer in shape.layers if layer.state is not None}
+
+
+def _state_work_bytes(state: StateShape, prefill_chunk: int) -> int:
+    """Short-lived fp32 tensors of a layer that keeps a state; where that is more, they stand for attention's."""
+    return 4 * round_up(prefill_chunk, state.work_block) * state.work_values
+
+
 class ContextBytes:
     """KV cache and workspace as a function of the context, and its inverse; layers that are alike are counted once."""
 
     def __init__(self, shape: ModelShape, prefill_chunk: int) -> None:
         groups = Counter(shape.kv_layers)
-        kinds = tuple(LayerShape(index=index, kv=kv) for index, kv in enumerate(groups))
-        self._kinds = shape.model_copy(update={"layers": kinds})
+        kinds = [LayerShape(index=0, kv=kv) for kv in groups]
+        kinds += [LayerShape(index=0, state=state) for state in _states(shape)]
+        self._kinds = shape.model_copy(update={"layers": tuple(kinds)})
         self._counts = tuple(groups.items())
         self._state_bytes = state_bytes(shape)
         self._value_bytes = kv_value_bytes(shape)
