@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QCloseEvent, QHideEvent, QKeySequence, QResizeEvent, QShortcut, QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QMainWindow, QStackedWidget, QWidget
 from typing_extensions import override
@@ -11,12 +11,14 @@ from typing_extensions import override
 from app.ui import icons
 from app.ui.theme import Theme
 from app.ui.widgets.card import Line
+from app.ui.widgets.focus import focusable
 from app.ui.widgets.rail import Rail, RailEntry
 from app.ui.window_memory import WindowMemory
 
 RAIL_NARROW_BELOW_PX = 1000
-_SIZE = (1180, 800)
-_SMALLEST = (880, 600)
+_SIZE = QSize(1180, 800)
+_SMALLEST = QSize(880, 600)
+_FRAME = QSize(16, 40)  # title bar and edges, which belong to the system
 
 
 class MainWindow(QMainWindow):
@@ -40,8 +42,9 @@ class MainWindow(QMainWindow):
         self._theme = theme
         self.may_close: Callable[[], bool] = lambda: True
         self.setWindowTitle("Splitpin")
-        self.setMinimumSize(*_SMALLEST)
-        self.resize(*_SIZE)
+        room = self.screen().availableGeometry().size() - _FRAME  # small, where the screen is scaled
+        self.setMinimumSize(_SMALLEST.boundedTo(room))
+        self.resize(_SIZE.boundedTo(room))
         self.rail = Rail(theme, tuple(entry for entry, _ in pages))
         self._stack = QStackedWidget()
         self._pages = {entry.key: page for entry, page in pages}
@@ -84,17 +87,13 @@ class MainWindow(QMainWindow):
         return next(key for key, page in self._pages.items() if page is self._stack.currentWidget())
 
     def focus_next_area(self) -> None:
-        """Move the keyboard between the rail and the page."""
-        in_rail = any(child.hasFocus() for child in self.rail.findChildren(QWidget))
-        area = self._pages[self.page] if in_rail else self.rail
-        target = next(
-            (
-                child
-                for child in area.findChildren(QWidget)
-                if child.isVisibleTo(area) and child.isEnabled() and child.focusPolicy() & Qt.FocusPolicy.TabFocus
-            ),
-            None,
-        )
+        """Move the keyboard between the rail and the page, each time to where it belongs there."""
+        page = self._pages[self.page]
+        if any(child.hasFocus() for child in self.rail.findChildren(QWidget)):
+            reachable = (child for child in focusable(page) if child.isVisibleTo(page) and child.isEnabled())
+            target = page.focusProxy() or next(reachable, None)
+        else:
+            target = self.rail.current
         if target is not None:
             target.setFocus(Qt.FocusReason.ShortcutFocusReason)
 

@@ -15,8 +15,12 @@ SHORTCUTS: tuple[tuple[str, str], ...] = (
     ("← → in the layer strip", "Walk the layers; the menu key opens the tier menu"),
     ("← → Page Up, Page Down, Home, End", "Move the slider"),
     ("Ctrl+N", "New chat"),
+    ("Ctrl+K", "Search chats"),
+    ("F2 in the list of chats", "Rename a chat"),
+    ("Shift+Esc", "Go to where messages are written"),
     ("Enter, Shift+Enter", "Send, new line"),
     ("Esc", "Stop the answer"),
+    ("Ctrl+Shift+C, Ctrl+Shift+;", "Copy the last answer, the last code"),
     ("F6", "Next area: rail, page"),
     ("F1, Ctrl+/", "This list"),
 )

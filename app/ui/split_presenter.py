@@ -133,9 +133,7 @@ def _context_tile(inputs: SplitInputs, plan: MemoryPlan) -> Tile:
     """The context of the plan, or the wish if the plan on screen is not for it."""
     wish = inputs.wishes.context_tokens
     if not inputs.session.running and inputs.plan is None and wish is not None and wish != plan.context_tokens:
-        return Tile(
-            "Context (KV cache)", tokens(wish), f"does not fit; shown is {tokens(plan.context_tokens)}", "error"
-        )
+        return Tile("Context (KV cache)", tokens(wish), f"does not fit; {plan.context_tokens:,} shown", "error")
     return Tile("Context (KV cache)", tokens(plan.context_tokens), f"{gib(_kv_bytes(plan))} KV cache")
 
 

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from PySide6.QtGui import QShortcut
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from app.paths import Profile
 from app.planning.wishes import Wishes
 from app.settings import SettingsFile
+from app.ui.shortcut_list import SHORTCUTS
 from app.wiring import App, LaunchOptions, open_window
 from engine.contract.errors import ModelFolderError, UsageError
 from engine.contract.plan import SimulatedGpu
@@ -164,6 +166,16 @@ def test_the_limit_for_pinned_memory_is_kept_for_this_pc(
     assert simulated.desk.wishes.pin_cap_bytes is None, "another machine, another limit"
 
 
+def test_every_key_of_the_list_of_shortcuts_does_something(
+    qapp: QApplication, apps: list[App], options: LaunchOptions
+) -> None:
+    app = build(apps, qapp, options)
+    known = {shortcut.key().toString() for shortcut in app.window.findChildren(QShortcut)}
+    listed = {key for keys, _ in SHORTCUTS if " in " not in keys for key in keys.split(", ")}
+    of_widgets = {"← → Page Up", "Page Down", "Home", "End", "Enter", "Shift+Enter"}
+    assert listed - of_widgets == known
+
+
 def test_a_broken_settings_file_is_kept_aside_and_told(
     qtbot: QtBot, qapp: QApplication, apps: list[App], options: LaunchOptions
 ) -> None:
@@ -171,6 +183,17 @@ def test_a_broken_settings_file_is_kept_aside_and_told(
     options.profile.settings_file.write_text("{ not json", "utf-8")
     app = build(apps, qapp, options)
     assert "settings file could not be understood" in app.split_page.banners.banners[0].notice.title
+
+
+def test_a_fault_that_nothing_caught_is_logged_and_said(
+    qapp: QApplication, apps: list[App], options: LaunchOptions, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = build(apps, qapp, options)
+    fault = ZeroDivisionError("by zero")
+    app.report_fault(ZeroDivisionError, fault, None)
+    assert app.split_page.banners.banners[0].notice.title == "Something unexpected happened: ZeroDivisionError: by zero"
+    assert "launcher.log" in app.split_page.banners.banners[0].notice.text
+    assert [record.exc_info[1] for record in caplog.records if record.exc_info] == [fault]
 
 
 def test_a_recorded_machine_is_labelled_and_its_bars_are_shown(

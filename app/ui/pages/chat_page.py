@@ -6,7 +6,7 @@ from typing import Final
 
 from PySide6.QtCore import QCoreApplication, QPoint, Qt, QTimer, Signal
 from PySide6.QtGui import QHideEvent, QKeySequence, QShortcut
-from PySide6.QtWidgets import QHBoxLayout, QMessageBox, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QStackedWidget, QVBoxLayout, QWidget
 from typing_extensions import override
 
 from app.chat.context_use import ContextUse, context_use
@@ -18,6 +18,7 @@ from app.link.stream import ChatStream
 from app.ui.pages.chat_column import ChatColumn
 from app.ui.pages.chat_list import ChatListPane
 from app.ui.pages.chat_words import KEPT, START, can_start, engine_notice, session_line, stage_words
+from app.ui.question import Question
 from app.ui.theme import Theme, Weight
 from app.ui.widgets.banner_stack import BannerStack
 from app.ui.widgets.card import Line
@@ -199,13 +200,12 @@ class ChatPage(QWidget):
             self.flow.delete(chat_id)
 
     def _ask_delete(self, title: str) -> bool:
-        box = QMessageBox(
-            QMessageBox.Icon.Question, "Delete chat", f"Delete “{title}”? It cannot be brought back.", parent=self
+        answers = (("delete", "Delete chat", "danger"), ("keep", "Keep", "primary"))
+        title = f"Delete “{title}”?"
+        return (
+            Question(self._theme, title, "It cannot be brought back.", answers, default="keep", parent=self).ask()
+            == "delete"
         )
-        yes = box.addButton("Delete chat", QMessageBox.ButtonRole.DestructiveRole)
-        box.addButton("Keep", QMessageBox.ButtonRole.RejectRole)
-        box.exec()
-        return box.clickedButton() is yes
 
     def _acted(self, action: str) -> None:
         if action == START:

@@ -156,6 +156,11 @@ class Rail(QWidget):
         """Mark a page as the current one."""
         self._buttons[key].setChecked(True)
 
+    @property
+    def current(self) -> RailButton | None:
+        """The button of the current page."""
+        return next((button for button in self._buttons.values() if button.isChecked()), None)
+
     def set_badge(self, key: str, text: str) -> None:
         self._buttons[key].set_badge(text)
 

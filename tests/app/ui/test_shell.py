@@ -185,6 +185,11 @@ def test_a_page_that_is_shown_takes_the_keyboard_to_where_it_wants_it(
         assert kit.page.hasFocus(), "nothing that a key could change by accident"
         QTest.keyClick(kit.page, Qt.Key.Key_2, Qt.KeyboardModifier.ControlModifier)
         assert entry.hasFocus()
+        QTest.keyClick(entry, Qt.Key.Key_F6)
+        current = app.window.focusWidget()
+        assert current is app.window.rail.current and current.accessibleName() == "Chat"
+        QTest.keyClick(current, Qt.Key.Key_F6)
+        assert entry.hasFocus()
         app.tray.close()
 
 
@@ -236,6 +241,15 @@ def test_the_rail_is_icons_only_in_a_narrow_window(
         app.window.resize(900, 700)
         qtbot.waitUntil(lambda: app.window.rail.width() == NARROW_PX)
         app.tray.close()
+
+
+def test_a_first_window_fits_a_small_screen(qtbot: QtBot, theme: Theme, window_memory: WindowMemory) -> None:
+    window = MainWindow(theme, ((RailEntry("split", "split", "Split"), QWidget()),), window_memory)
+    qtbot.addWidget(window)
+    room = window.screen().availableGeometry()
+    assert room.width() < 1180, "the screen of the test bench is smaller than the window's own size"
+    assert window.width() <= room.width() and window.height() <= room.height()
+    assert window.minimumWidth() <= room.width()
 
 
 def test_the_window_comes_back_where_it_was(qtbot: QtBot, theme: Theme, tmp_path: Path) -> None:
