@@ -119,7 +119,7 @@ def _why_not(text: TextConfig) -> SplitpinError:
     if reason := CANNOT_ESTIMATE.get(plain):
         return CannotEstimateError(
             f"The memory of {plain} models is not known yet: they have {reason}.",
-            "Choose a model with ordinary attention.",
+            "Choose a model of another family.",
             model_type=plain,
         )
     if reason := NOT_RUNNABLE.get(plain):

@@ -1,25 +1,20 @@
 """Mixture-of-Experts types of transformers 5.24 that cannot be estimated or run yet, each with its reason."""
 
-_LATENT = "multi-head latent attention"
-_LATENT_INDEX = "multi-head latent attention with an index of its own"
-_LINEAR = "linear attention layers"
-_CONVOLUTION = "layers that keep convolution states"
-
 CANNOT_ESTIMATE: dict[str, str] = {
-    "deepseek_v4": "compressed attention in several tiers",
+    "deepseek_v4": "compressed attention in several tiers, whose cache grows in steps",
     "diffusion_gemma": "text diffusion instead of token-by-token generation",
-    "dots3_note": _LATENT_INDEX,
+    "dots3_note": "two kinds of latent attention side by side",
     "ernie4_5_vl_moe": "two banks of routed experts in each layer",
-    "glm5_next": _LINEAR,
-    "hy_v4": _LATENT_INDEX,
-    "hy_v4_vl": _LATENT_INDEX,
-    "inkling": _CONVOLUTION,
-    "inkling2": _CONVOLUTION,
-    "inkling2_loop": _CONVOLUTION,
-    "minimax_m3_vl": "sparse attention with an index of its own",
-    "mistral_large4": _LATENT_INDEX,
+    "glm5_next": "an index of pooled keys beside linear attention",
+    "hy_v4": "several residual streams and an index shared between layers",
+    "hy_v4_vl": "several residual streams and an index shared between layers",
+    "inkling": "four convolution states in each layer with attention",
+    "inkling2": "convolution states that are shared between layers",
+    "inkling2_loop": "layers that are passed through more than once",
+    "minimax_m3_vl": "sparse attention over blocks with an index of its own",
+    "mistral_large4": "latents that are shared between layers",
     "openai_privacy_filter": "an encoder that labels tokens instead of generating them",
-    "qwen4_exp": _LINEAR,
+    "qwen4_exp": "an index of pooled keys, and states of the words before",
     "unlimited_ocr": "reference windows in its attention",
 }
 
