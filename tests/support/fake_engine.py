@@ -42,10 +42,12 @@ from engine.contract.events import (
 )
 from engine.contract.plan import MemoryPlan, Tier
 from engine.contract.residency import LayerResidency, ResidencyReport
+from engine.contract.units import MIB
 from engine.contract.wire import decode_command, encode
 from engine.generate.request import FinishReason, Outcome, Timings
 from engine.serve.openai import DONE, KEEP_ALIVE, ApiError, ChatAnswer, ChatRequest, api_error, read_chat_request
 from engine.serve.problems import PortTakenError
+from engine.system.select import host_allocator, page_locker
 
 ABRUPT_EXIT = 134  # what an abort looks like to a shell
 
@@ -343,6 +345,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("words", nargs="+", metavar="[SCRIPT.jsonl] serve plan.json")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--port-instead", type=int, help="try this port, as if it had been taken just now")
+    parser.add_argument("--lock-mib", type=int, default=0, help="lock this much memory while it lives")
     parser.add_argument("--run-id", default="")
     parser.add_argument("--parent-pid", type=int)
     parser.add_argument("--parent-create-time", type=float)
@@ -370,6 +373,9 @@ def main() -> None:
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     threading.Thread(target=_watch_stdin, args=(engine,), daemon=True).start()
+    if options.lock_mib:
+        block = host_allocator().allocate(options.lock_mib * MIB)
+        page_locker().lock(block.address, block.nbytes)
     try:
         if script is None:
             engine.listen()

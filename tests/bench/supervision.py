@@ -1,0 +1,92 @@
+"""Start engines and end them in every way there is; nothing may be left.
+
+    python -m tests.bench.supervision [--cycles 300] [--real 6] [--limit-s 600] [--seed N]
+
+Each cycle is one life of an engine: start, load, answer, and an end drawn by chance. Afterwards no process, port, file
+of the ledger or locked byte may be left. `--real` of the cycles run the real engine with a tiny checkpoint, the others
+the engine without torch. Prints a table; exit code 1 after a failure. Stops early at the time limit and says so.
+"""
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+
+from engine.contract.units import MIB
+from tests.support.cycles import ENDS, LONG_ANSWER, Bench, LeftOverError, run_cycle
+from tests.support.processes import wait_until
+from tests.support.tiny_plan import tiny_plan
+
+LOCKED_MIB = 4  # of the engine without torch
+NOISE_BYTES = 8 * MIB  # what other programs lock meanwhile
+
+
+def fake_argv() -> list[str]:
+    """The engine without torch, which locks some memory for its life."""
+    options = ("--reply", LONG_ANSWER, "--layer-delay-ms", "1", "--lock-mib", str(LOCKED_MIB))
+    return [sys.executable, "-m", "tests.support.fake_engine", *options]
+
+
+def locked_bytes() -> int | None:
+    """Locked memory of the whole machine, where the system tells."""
+    try:
+        lines = Path("/proc/meminfo").read_text("utf-8").splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Mlocked:")), None)
+
+
+def _real_bench(folder: Path, chance: random.Random) -> Bench:
+    from tests.support.tiny_models import mixtral, plan_for  # loads torch: only where it is asked for
+
+    model = mixtral(folder / "model")
+    return Bench(folder, plan_for(model, "llpl"), None, chance)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cycles", type=int, default=300)
+    parser.add_argument("--real", type=int, default=6)
+    parser.add_argument("--limit-s", type=float, default=600)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    chance = random.Random(options.seed)
+    started, locked = time.monotonic(), locked_bytes()
+    times: defaultdict[str, list[float]] = defaultdict(list)
+    failures: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="splitpin-bench-") as name:
+        fake = Bench(Path(name), tiny_plan(), fake_argv(), chance)
+        real = _real_bench(Path(name), chance) if options.real else fake
+        kinds = [*["real"] * options.real, *["fake"] * (options.cycles - options.real)]
+        for number, kind in enumerate(kinds):
+            if time.monotonic() - started > options.limit_s:
+                break
+            bench = real if kind == "real" else fake
+            end = list(ENDS)[number % len(ENDS)] if number < 2 * len(ENDS) else chance.choice(list(ENDS))
+            try:
+                run_cycle(bench, ENDS[end])
+                times[f"{end}{', real engine' if kind == 'real' else ''}"].append(bench.gone_s)
+            except LeftOverError as left:
+                failures.append(f"cycle {number}, {kind}, {end}: {left}")
+                print(failures[-1], flush=True)
+    done = sum(map(len, times.values())) + len(failures)
+    print(f"{'end':<40} {'cycles':>6} {'mean s':>8} {'most s':>8}")
+    for end, seconds in sorted(times.items()):
+        print(f"{end:<40} {len(seconds):>6} {sum(seconds) / len(seconds):>8.2f} {max(seconds):>8.2f}")
+    if locked is not None:
+
+        def released() -> bool:
+            return (locked_bytes() or 0) <= locked + NOISE_BYTES
+
+        if not wait_until(released, 10):
+            failures.append(f"locked memory of the machine grew from {locked} to {locked_bytes()} bytes")
+        print(f"locked memory of the machine: {locked:,} bytes before, {locked_bytes():,} after")
+    print(f"{done} of {options.cycles} cycles in {time.monotonic() - started:.0f} s, {len(failures)} failures")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
