@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from engine.contract.errors import EngineStoppedError
+from engine.contract.errors import EngineStoppedError, FixOption
 
 _NTSTATUS = {
     0xC0000005: ("access violation", "access_violation"),
@@ -100,7 +100,7 @@ def explain_end(exit_code: int, log_tail: tuple[str, ...], *, log_file: str | No
     blamed = log_cause(log_tail)
     cause = blamed or told.cause
     why = _CAUSE_WORDS[blamed] if blamed else told.words
-    return EngineStoppedError(
+    stopped = EngineStoppedError(
         f"The engine stopped: {why} (exit code {told.code}).",
         _FIXES.get(cause, _FIX),
         exit_code=exit_code,
@@ -109,3 +109,6 @@ def explain_end(exit_code: int, log_tail: tuple[str, ...], *, log_file: str | No
         log_tail="\n".join(log_tail),
         log_file=log_file,
     )
+    if cause == "port":
+        stopped.fixes = (FixOption(change="port", sentence="Use any free port", numbers={"port": 0}),)
+    return stopped

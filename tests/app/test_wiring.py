@@ -1,5 +1,7 @@
 """The whole window on the engine without torch: from an empty profile to an answer, and back to nothing."""
 
+import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -7,12 +9,12 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtGui import QShortcut
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QPushButton
 from pytestqt.qtbot import QtBot
 
 from app.paths import Profile
 from app.planning.wishes import Wishes
-from app.settings import SettingsFile
+from app.settings import Settings, SettingsFile
 from app.ui.shortcut_list import SHORTCUTS
 from app.wiring import App, LaunchOptions, open_window
 from engine.contract.errors import ModelFolderError, UsageError
@@ -225,6 +227,26 @@ def test_a_refusal_needs_no_display_and_a_missing_display_is_a_sentence(
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(UsageError, match="no display"):
         open_window(options)
+
+
+def test_t16_a_taken_port_is_named_and_one_button_goes_on_with_a_free_one(
+    qtbot: QtBot, qapp: QApplication, apps: list[App], options: LaunchOptions
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as thief:
+        taken = thief.getsockname()[1]
+        SettingsFile(options.profile.settings_file).save(Settings(port=taken))
+        app = build(apps, qapp, options)
+        qtbot.waitUntil(lambda: app.desk.plan is not None, timeout=WAIT_MS)
+        app.desk.start()
+        wait_for(qtbot, app, "failed")
+        [banner] = [each for each in app.split_page.banners.banners if f"Port {taken}" in each.notice.title]
+        assert f"PID {os.getpid()}" in banner.notice.title
+        [button] = [each for each in banner.findChildren(QPushButton) if each.text().startswith("Use port")]
+        offered = int(button.text().removeprefix("Use port "))
+        button.click()
+        wait_for(qtbot, app, "ready")
+        assert app.store.state.port == offered == app.keeper.settings.port
+        assert app.store.state.api_base == f"http://127.0.0.1:{offered}/v1"
 
 
 def test_the_window_needs_neither_torch_nor_numpy() -> None:

@@ -58,3 +58,25 @@ def test_t17_without_a_telling_line_the_code_speaks() -> None:
 def test_the_newest_telling_line_counts() -> None:
     tail = ("CUDA out of memory, trying a smaller chunk", "cudaHostRegister: out of memory")
     assert explain_end(1, tail).problem.numbers["cause"] == "pinned"
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ("OSError: [WinError 10013] An attempt was made to access a socket in a way forbidden", "port"),
+        ("[Errno 98] Address already in use", "port"),
+        ("OSError: [WinError 126] The specified module could not be found", "dll_missing"),
+        ("ImportError: DLL load failed while importing _C", "dll_missing"),
+        ("[WinError 1455] The paging file is too small for this operation to complete", "commit_limit"),
+        ("torch.OutOfMemoryError: CUDA out of memory.", "vram"),
+        ("cudaHostAlloc: out of memory", "pinned"),
+        ("RuntimeError: DefaultCPUAllocator: not enough memory", "ram"),
+    ],
+)
+def test_causes_are_told_apart_by_the_last_lines(line: str, cause: str) -> None:
+    assert explain_end(1, ("loading", line)).problem.numbers["cause"] == cause
+
+
+def test_a_port_that_was_taken_comes_with_the_change_that_helps() -> None:
+    problem = explain_end(1, ("[Errno 98] Address already in use",)).problem
+    assert [(fix.change, fix.numbers) for fix in problem.fixes] == [("port", {"port": 0})]
