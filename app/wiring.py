@@ -160,6 +160,8 @@ class App(QObject):
     def _connect(self) -> None:
         self.store.changed.connect(self.chat_page.show_session)
         self.chat_page.start_requested.connect(self.desk.start)
+        self.chat_page.end_requested.connect(self.engine.kill)
+        self.engine.logged.connect(self.chat_page.note_log)
         self.desk.launch_wanted.connect(self._launch)
         self.desk.stop_wanted.connect(self.engine.stop)
         self.desk.port_wished.connect(self._port_wished)

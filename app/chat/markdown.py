@@ -116,13 +116,6 @@ class BlockStream:
         return tuple(blocks), starts
 
 
-def blocks_of(text: str) -> tuple[Block, ...]:
-    """All blocks of a whole text."""
-    stream = BlockStream()
-    stream.feed(text)
-    return stream.finish().final
-
-
 def link_target(href: str) -> str | None:
     """The address of a link that may be opened; None for every scheme but http, https and mailto."""
     try:

@@ -83,7 +83,7 @@ class EngineProcess(QObject):
             self._child.stop()
 
     def kill(self) -> None:
-        """End the engine without waiting for its answer (the button for an engine that does not respond)."""
+        """End the engine without waiting for its answer: for one that does not respond."""
         if self._child is not None and self._store.state.running:
             self._store.apply(StopRequested())
             self._child.kill()

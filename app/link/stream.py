@@ -18,6 +18,7 @@ logger = logging.getLogger(__name__)
 
 WATCHDOG_MS: Final = 120_000
 STOPPED: Final = "stopped_by_user"  # finish_reason of an answer that `stop()` ended
+NO_ANSWER: Final = "no_answer"  # kind of the problem that the watchdog makes
 _REFUSED, _CLOSED = "connection", "connection_closed"
 BROKEN_KINDS: Final = frozenset({_REFUSED, _CLOSED})  # of problems that an engine which is gone explains
 _LONGEST_EVENT_BYTES: Final = 8 << 20
@@ -216,7 +217,7 @@ class ChatStream(QObject):
         seconds = self._watchdog.interval() / 1000
         self._fail(
             Problem(
-                kind="no_answer",
+                kind=NO_ANSWER,
                 sentence=f"The engine has not answered for {seconds:g} seconds.",
                 fix="Send the message again; if the engine stays silent, stop it and start it again.",
                 numbers={"seconds": seconds},

@@ -26,6 +26,7 @@ from app.ui.split_inputs import SplitInputs
 from app.ui.split_plan import Answer, Question, answer, gain, largest_context, left_over
 from app.ui.split_presenter import present
 from app.ui.split_wishes import SplitWishes
+from app.ui.start_desk import StartDesk
 from app.ui.wording import tokens
 from engine.contract.errors import SplitpinError
 from engine.contract.estimate import KV_PAGE_TOKENS
@@ -87,7 +88,7 @@ class SplitDesk(QObject):
         self._inputs = SplitInputs(session=store.state)
         self._left_over = OrphanDesk(watch, self)
         self._reports: list[Notice] = []
-        self._starting = False
+        self._start = StartDesk(self._left_over, background, read_facts, self)
         page.stop_wished.connect(self._wish_stop)
         page.context_wished.connect(self.wish_context)
         page.pinned_wished.connect(lambda count: self._wish(pinned_layers=count))
@@ -102,8 +103,10 @@ class SplitDesk(QObject):
         store.changed.connect(self._session_changed)
         self._left_over.changed.connect(self._show)
         self._left_over.memory_changed.connect(self.read_machine)
-        self._left_over.may_start.connect(self._start_now)
-        self._left_over.refused_start.connect(self._refuse_start)
+        self._start.changed.connect(self._show)
+        self._start.cleared.connect(self._start_cleared)
+        self._start.refused.connect(self.start_refused)
+        self._start.failed.connect(self._no_facts)
         self._left_over.reported.connect(self.report)
 
     # -- what others ask ------------------------------------------------------------------------------------------
@@ -228,25 +231,14 @@ class SplitDesk(QObject):
 
     def start(self) -> None:
         """Look for left-over engines, read the machine once more, plan, start."""
-        if self._starting or self._inputs.session.running:
+        if self._start.busy or self._inputs.session.running:
             return
         if self.why_not_start is not None:
             self.start_refused.emit()
             return
-        self._starting = True
-        self._left_over.check_before_start()
+        self._start.begin()
 
-    def _refuse_start(self) -> None:
-        self._starting = False
-        self.start_refused.emit()
-
-    def _start_now(self) -> None:
-        self._starting = True
-        self._left_over.forget_refusal()
-        self._background.run(self._read_facts, self._facts_for_start, self._no_facts_for_start)
-
-    def _facts_for_start(self, facts: HardwareFacts) -> None:
-        self._starting = False
+    def _start_cleared(self, facts: HardwareFacts) -> None:
         self._facts = facts
         self._replan()
         if self._answer.plan is None:
@@ -254,10 +246,6 @@ class SplitDesk(QObject):
             return
         self._reports = [kept for kept in self._reports if kept.severity != "ok"]
         self.launch_wanted.emit(self._answer.plan)
-
-    def _no_facts_for_start(self, error: SplitpinError) -> None:
-        self._starting = False
-        self._no_facts(error)
 
     def _session_changed(self, session: SessionState) -> None:
         before = self._inputs.session
@@ -284,7 +272,7 @@ class SplitDesk(QObject):
                 if (port := said.fixing_port(self._inputs)) is not None:
                     self.port_wished.emit(port)
             case said.START_ANYWAY:
-                self._start_now()
+                self._start.go_on()
             case said.LARGEST:
                 self.wish_context(None)
             case said.READ_AGAIN:
@@ -308,8 +296,6 @@ class SplitDesk(QObject):
                 self._left_over.forget_refusal()
                 self._reports = [kept for kept in self._reports if kept != notice]
         self._show()
-
-    # -- showing --------------------------------------------------------------------------------------------------
 
     def _replan(self) -> None:
         if (question := self._question) is not None:
@@ -336,6 +322,7 @@ class SplitDesk(QObject):
             stops=found.stops,
             quota=found.quota,
             left_over=left_over(self.orphans),
+            starting=self._start.busy,
         )
         self._page.show_models(self._models.entries, self._models.entry)
         self._page.show_view(present(self._inputs))

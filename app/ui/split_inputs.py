@@ -38,7 +38,8 @@ class LeftOver:
 class SplitInputs:
     """`plan` is for the wishes; `drawn` may be shown instead where `problem` says why there is none.
 
-    `loading` is the last progress the engine told, also after it is ready; `ready_at` a time of day in words.
+    `loading` is the last progress the engine told, also after it is ready; `ready_at` a time of day in words;
+    `starting`: Start was pressed, and what comes before the engine is on its way.
     """
 
     model_name: str | None = None
@@ -54,6 +55,7 @@ class SplitInputs:
     loading: Loading | None = None
     ready_at: str = ""
     left_over: LeftOver = LeftOver()
+    starting: bool = False
 
     @property
     def shown(self) -> MemoryPlan | None:

@@ -74,6 +74,8 @@ def _tags(inputs: SplitInputs) -> tuple[Tag, ...]:
 
 def pill(inputs: SplitInputs) -> PillView:
     """Shape and word of the engine's state."""
+    if inputs.starting:
+        return PillView("Starting", "accent", "arc", None)
     match inputs.session.stage:
         case EngineStage.STARTING:
             return PillView("Starting", "accent", "arc", None)
@@ -102,13 +104,15 @@ def pill(inputs: SplitInputs) -> PillView:
 
 
 def _button(inputs: SplitInputs) -> MainButton:
+    if inputs.starting:
+        return MainButton("Start engine", "starting", enabled=False, hint="Looking for left-over engines")
     match inputs.session.stage:
         case EngineStage.STARTING | EngineStage.LOADING | EngineStage.CHECKING:
             return MainButton("Cancel", "stop", hint="Stop loading and free the memory (Shift+F5)")
         case EngineStage.READY:
             return MainButton("Stop engine", "stop", hint="Stop the engine and free its memory (Shift+F5)")
         case EngineStage.STOPPING:
-            return MainButton("Stop engine", "none", enabled=False, hint="The engine is stopping")
+            return MainButton("Stop engine", "stopping", enabled=False, hint="The engine is stopping")
         case EngineStage.STOPPED | EngineStage.FAILED:
             pass
     if inputs.blocked is not None:

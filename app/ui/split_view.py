@@ -9,7 +9,7 @@ Tone = Literal["muted", "warn", "error"]
 PillShape = Literal["ring", "arc", "dot", "triangle", "cross"]
 PillTone = Literal["text2", "accent", "ok", "warn", "error"]
 SegmentKind = Literal["other", "leftover", "weights", "runtime", "kv", "slots", "vram", "pinned", "locked", "pageable"]
-MainAction = Literal["start", "stop", "none"]
+MainAction = Literal["start", "starting", "stop", "stopping"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class MainButton:
 
     @property
     def icon(self) -> str:
-        return "play" if self.action == "start" else "stop"
+        return "play" if self.action in ("start", "starting") else "stop"
 
     @property
     def kind(self) -> str:

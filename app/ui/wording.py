@@ -1,6 +1,5 @@
 """How numbers and states are said. Plain, exact, short; GiB with one decimal, tokens with thousands separators."""
 
-from app.core.session import EngineStage
 from engine.contract.plan import Tier
 from engine.contract.units import GIB, gib
 
@@ -18,16 +17,6 @@ TIER_EXPLAINED = {
     Tier.PINNED: "pinned RAM, the GPU reads it over PCIe",
     Tier.LOCKED: "locked RAM, computed on the CPU",
     Tier.PAGEABLE: "pageable RAM, the system may move it to disk",
-}
-
-STAGE_WORDS = {
-    EngineStage.STOPPED: "Stopped",
-    EngineStage.STARTING: "Starting",
-    EngineStage.LOADING: "Loading",
-    EngineStage.CHECKING: "Checking",
-    EngineStage.READY: "Ready",
-    EngineStage.STOPPING: "Stopping",
-    EngineStage.FAILED: "Stopped by an error",
 }
 
 

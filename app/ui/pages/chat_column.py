@@ -28,9 +28,11 @@ class ChatColumn(QWidget):
 
     Signals:
         take_back_asked: the last message is to go back to where it was typed.
+        end_engine_asked: the engine does not answer and is to be ended.
     """
 
     take_back_asked = Signal()
+    end_engine_asked = Signal()
 
     def __init__(self, theme: Theme, flow: ChatFlow, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -38,6 +40,7 @@ class ChatColumn(QWidget):
         self._flow = flow
         self._earliest = 0  # index of the first message that has a row
         self._earlier: ActionButton | None = None
+        self.last_log_line = ""  # of the engine
         self.list = MessageList(theme)
         self._tail = BannerStack(theme)
         self._tail.acted.connect(lambda _notice, action: self._act(action))
@@ -158,7 +161,13 @@ class ChatColumn(QWidget):
         unanswered = flow.conversation is not None and flow.conversation.unanswered and not flow.writing
         notices: tuple[Notice, ...] = ()
         if flow.problem is not None:
-            notices = (problem_notice(flow.problem, unanswered=unanswered, leave_out_count=flow.leave_out_count),)
+            notice = problem_notice(
+                flow.problem,
+                unanswered=unanswered,
+                leave_out_count=flow.leave_out_count,
+                last_log_line=self.last_log_line,
+            )
+            notices = (notice,)
         self._tail.show_notices(notices)
         if unanswered and not notices:
             self._quiet.show_words(*unanswered_words(flow.status))
@@ -173,6 +182,9 @@ class ChatColumn(QWidget):
                 self._flow.leave_out_oldest()
             case chat_words.TAKE_BACK:
                 self.take_back_asked.emit()
+            case chat_words.END_ENGINE:
+                self._flow.dismiss_problem()
+                self.end_engine_asked.emit()
             case chat_words.DISMISS:
                 self._flow.dismiss_problem()
             case _:

@@ -36,9 +36,11 @@ _COMPOSER_PX: Final = COLUMN_PX + 24  # its border stands out beside the text
 class ChatPage(QWidget):
     """Signals:
     start_requested: the user wants the engine started.
+    end_requested: the engine does not answer, and the user wants it ended.
     """
 
     start_requested = Signal()
+    end_requested = Signal()
 
     def __init__(
         self,
@@ -82,6 +84,10 @@ class ChatPage(QWidget):
         if state.stage is not stage_before or self._empty is None:
             self._build_empty()
         self._refresh()
+
+    def note_log(self, line: str) -> None:
+        """One more line of the engine's log; the last one is shown if the engine falls silent."""
+        self.column.last_log_line = line
 
     def new_chat(self) -> None:
         """Begin a chat and put the keyboard where it is written."""
@@ -144,6 +150,7 @@ class ChatPage(QWidget):
         composer.stop_asked.connect(flow.stop)
         composer.text_changed.connect(self._typed)
         self.column.take_back_asked.connect(self._take_back)
+        self.column.end_engine_asked.connect(self.end_requested)
         self._engine.acted.connect(lambda _notice, action: self._acted(action))
         self._more.clicked.connect(self._show_menu)
         self._draft_timer.timeout.connect(self._save_draft)
@@ -165,6 +172,8 @@ class ChatPage(QWidget):
         ready = self._state.stage is EngineStage.READY
         actions = (("Start engine", START, "primary"),) if can_start(self._state) else ()
         text = "Write a message below. Chats are kept on this PC." if ready else KEPT
+        if self._state.stage is EngineStage.FAILED and (problem := self._state.problem) is not None:
+            text = f"{problem.sentence} {problem.fix}"
         made = EmptyState(self._theme, "chat", stage_words(self._state), text, actions)
         made.acted.connect(self._acted)
         if self._empty is not None:

@@ -4,6 +4,7 @@ from typing import Final
 
 from app.core.session import EngineStage, SessionState
 from app.link.chat_flow import TOO_LONG
+from app.link.stream import NO_ANSWER
 from app.ui import notices
 from app.ui.notices import Action, Notice, of_problem
 from app.ui.wording import counts, percent, tokens
@@ -14,6 +15,7 @@ START: Final = "start"
 SEND_AGAIN: Final = "send_again"
 TAKE_BACK: Final = "take_back"
 LEAVE_OUT: Final = "leave_out"
+END_ENGINE: Final = "end_engine"
 DISMISS: Final = notices.DISMISS
 
 KEPT: Final = "What you write is kept and sent when it is ready."
@@ -67,7 +69,7 @@ def engine_notice(state: SessionState) -> Notice | None:
     return Notice("info", stage_words(state), KEPT, actions, dismissable=False)
 
 
-def problem_notice(problem: Problem, *, unanswered: bool, leave_out_count: int) -> Notice:
+def problem_notice(problem: Problem, *, unanswered: bool, leave_out_count: int, last_log_line: str = "") -> Notice:
     """Below the last message: what went wrong, and the smallest thing that helps."""
     actions: list[Action] = []
     if leave_out_count:
@@ -77,6 +79,10 @@ def problem_notice(problem: Problem, *, unanswered: bool, leave_out_count: int) 
         if problem.kind != TOO_LONG:
             actions.append(Action("Send again", SEND_AGAIN, "primary"))
         actions.append(Action("Take back", TAKE_BACK))
+    if problem.kind == NO_ANSWER:
+        actions.append(Action("End engine", END_ENGINE, "danger"))
+        if last_log_line:
+            problem = problem.model_copy(update={"fix": f"Last line of its log: “{last_log_line}”. {problem.fix}"})
     if problem.kind != TOO_LONG:
         return of_problem(problem, *actions)
     needed, held = problem.numbers.get("prompt_tokens"), problem.numbers.get("context_tokens")

@@ -1,38 +1,28 @@
 """A small button that is only an icon. Its name is spoken and is its tool tip."""
 
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt
-from PySide6.QtGui import QFocusEvent, QPainter, QPaintEvent, QPen
-from PySide6.QtWidgets import QAbstractButton, QWidget
+from PySide6.QtGui import QPainter, QPaintEvent
+from PySide6.QtWidgets import QWidget
 from typing_extensions import override
 
 from app.ui import icons
 from app.ui.theme import Theme, color
-from app.ui.widgets.focus import came_by_keyboard
+from app.ui.widgets.painted_button import PaintedButton
 from app.ui.widgets.tier_paint import rounded
 
 
-class IconButton(QAbstractButton):
+class IconButton(PaintedButton):
     """30 px square, icon 16 px."""
 
     def __init__(self, theme: Theme, icon: str, name: str, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._theme = theme
+        super().__init__(theme, name, focus=Qt.FocusPolicy.TabFocus, parent=parent)
         self._icon = icon
-        self._ring = False
-        self.setAccessibleName(name)
         self.setToolTip(name)
-        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-        self.setAttribute(Qt.WidgetAttribute.WA_Hover)
         self.setFixedSize(self.sizeHint())
 
     @override
     def sizeHint(self) -> QSize:
         return QSize(30, 30)
-
-    @override
-    def focusInEvent(self, event: QFocusEvent) -> None:
-        self._ring = came_by_keyboard(event)
-        super().focusInEvent(event)
 
     @override
     def paintEvent(self, event: QPaintEvent) -> None:
@@ -45,8 +35,5 @@ class IconButton(QAbstractButton):
             painter.fillPath(rounded(body, 6), color(t.text, 36 if self.isDown() else 22))
         tint = t.text if hot else t.text2 if self.isEnabled() else t.text3
         painter.drawPixmap(QPointF(7, 7), icons.pixmap(self._icon, tint, 16, self.devicePixelRatioF()))
-        if self.hasFocus() and self._ring:
-            painter.setPen(QPen(color(t.accent), 2))
-            painter.setBrush(Qt.BrushStyle.NoBrush)
-            painter.drawRoundedRect(body, 6, 6)
+        self.paint_ring(painter, body, 6)
         painter.end()

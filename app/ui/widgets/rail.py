@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QFocusEvent, QFontMetricsF, QPainter, QPaintEvent, QPen
-from PySide6.QtWidgets import QAbstractButton, QButtonGroup, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtGui import QFontMetricsF, QPainter, QPaintEvent
+from PySide6.QtWidgets import QButtonGroup, QSizePolicy, QVBoxLayout, QWidget
 from typing_extensions import override
 
 from app.ui import icons
 from app.ui.theme import Theme, Weight, color, display_font, ui_font
-from app.ui.widgets.focus import came_by_keyboard
 from app.ui.widgets.mini_bar import MiniBar
+from app.ui.widgets.painted_button import PaintedButton
 from app.ui.widgets.tier_paint import rounded
 from engine.contract.plan import Tier
 from engine.system.protocols import MemoryUse
@@ -27,20 +27,15 @@ class RailEntry:
     title: str
 
 
-class RailButton(QAbstractButton):
+class RailButton(PaintedButton):
     """Icon and title of a page; the chosen one has an accent bar."""
 
     def __init__(self, theme: Theme, entry: RailEntry, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._theme = theme
+        super().__init__(theme, entry.title, focus=Qt.FocusPolicy.TabFocus, parent=parent)
         self._entry = entry
-        self._ring = False
         self._badge = ""
         self.setText(entry.title)
-        self.setAccessibleName(entry.title)
         self.setCheckable(True)
-        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-        self.setAttribute(Qt.WidgetAttribute.WA_Hover)
         self.setFixedHeight(38)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
 
@@ -53,11 +48,6 @@ class RailButton(QAbstractButton):
     @override
     def sizeHint(self) -> QSize:
         return QSize(48, 38)
-
-    @override
-    def focusInEvent(self, event: QFocusEvent) -> None:
-        self._ring = came_by_keyboard(event)
-        super().focusInEvent(event)
 
     @override
     def paintEvent(self, event: QPaintEvent) -> None:
@@ -89,10 +79,7 @@ class RailButton(QAbstractButton):
             painter.setFont(font)
             painter.setPen(color(t.bg))
             painter.drawText(spot, Qt.AlignmentFlag.AlignCenter, self._badge)
-        if self.hasFocus() and self._ring:
-            painter.setPen(QPen(color(t.accent), 2))
-            painter.setBrush(Qt.BrushStyle.NoBrush)
-            painter.drawRoundedRect(body.adjusted(1, 1, -1, -1), 6, 6)
+        self.paint_ring(painter, body.adjusted(1, 1, -1, -1), 6)
         painter.end()
 
 

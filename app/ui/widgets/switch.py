@@ -1,26 +1,21 @@
 """An on/off switch with its text."""
 
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt
-from PySide6.QtGui import QFocusEvent, QFontMetricsF, QPainter, QPaintEvent, QPen
-from PySide6.QtWidgets import QAbstractButton, QWidget
+from PySide6.QtGui import QFontMetricsF, QPainter, QPaintEvent, QPen
+from PySide6.QtWidgets import QWidget
 from typing_extensions import override
 
 from app.ui.theme import Theme, color, ui_font
-from app.ui.widgets.focus import came_by_keyboard
+from app.ui.widgets.painted_button import PaintedButton
 
 
-class Switch(QAbstractButton):
+class Switch(PaintedButton):
     """A checkable button painted as a switch."""
 
     def __init__(self, theme: Theme, text: str, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._theme = theme
-        self._ring = False
+        super().__init__(theme, text, focus=Qt.FocusPolicy.StrongFocus, parent=parent)
         self.setText(text)
-        self.setAccessibleName(text)
         self.setCheckable(True)
-        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        self.setAttribute(Qt.WidgetAttribute.WA_Hover)
 
     @override
     def sizeHint(self) -> QSize:
@@ -29,11 +24,6 @@ class Switch(QAbstractButton):
     @override
     def minimumSizeHint(self) -> QSize:
         return self.sizeHint()
-
-    @override
-    def focusInEvent(self, event: QFocusEvent) -> None:
-        self._ring = came_by_keyboard(event)
-        super().focusInEvent(event)
 
     @override
     def paintEvent(self, event: QPaintEvent) -> None:
@@ -52,8 +42,5 @@ class Switch(QAbstractButton):
         painter.setPen(color(t.text if alive else t.text3))
         painter.setFont(ui_font(13))
         painter.drawText(QRectF(48, 0, self.width(), self.height()), Qt.AlignmentFlag.AlignVCenter, self.text())
-        if self.hasFocus() and self._ring:
-            painter.setPen(QPen(color(t.accent), 2))
-            painter.setBrush(Qt.BrushStyle.NoBrush)
-            painter.drawRoundedRect(body.adjusted(-1, -3, 1, 3), 12, 12)
+        self.paint_ring(painter, body.adjusted(-1, -3, 1, 3), 12)
         painter.end()

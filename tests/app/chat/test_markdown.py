@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from markdown_it.token import Token
 
 from app.chat.highlight import Span, highlighted
-from app.chat.markdown import Advance, Block, BlockStream, Code, Prose, blocks_of, link_target
+from app.chat.markdown import Advance, Block, BlockStream, Code, Prose, link_target
 
 # Everything that opens, closes or continues a block, whole and half.
 PARTS = [
@@ -16,6 +16,13 @@ PARTS = [
     *("| a | b |", "|---|:-:|", "|--", "| 1 | 2 |"),
     *("\n", "\n", "\n", "\n\n", "\r\n", "\r", "\u2028", "\x0b"),
 ]
+
+
+def blocks_of(text: str) -> tuple[Block, ...]:
+    """All blocks of a whole text."""
+    stream = BlockStream()
+    stream.feed(text)
+    return stream.finish().final
 
 
 def shape(block: Block) -> object:

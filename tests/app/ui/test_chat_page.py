@@ -8,21 +8,23 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QAccessible, QGuiApplication, QInputMethodEvent
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QPushButton, QWidget
+from PySide6.QtWidgets import QApplication, QLabel, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from app.chat.context_use import ContextUse
 from app.chat.conversation import AnswerEnd, AnswerStats
 from app.chat.store import ChatStore, ChatSummary
 from app.core.session import ActiveRequest, EngineStage, SessionState
-from app.link.stream import ChatStream
+from app.link.stream import NO_ANSWER, ChatStream
 from app.ui.pages.chat_list import by_day
 from app.ui.pages.chat_page import ChatPage
 from app.ui.theme import Theme
 from app.ui.widgets.banner import Banner
 from app.ui.widgets.empty_state import EmptyState
 from app.ui.widgets.message_rows import AnswerRow, DividerRow, QuietRow, UserRow
+from engine.contract.errors import Problem
 from tests.app.link.chat_server import ChatServer, Exchange, answering, refusing
+from tests.app.ui import samples
 from tests.app.ui.markdown_samples import long_answer
 from tests.support.tiny_plan import tiny_plan
 
@@ -353,6 +355,23 @@ def test_every_widget_that_takes_the_keyboard_has_a_name(qtbot: QtBot, page: Cha
     assert len(focusable) > 12
     assert [type(widget).__name__ for widget in focusable if not spoken(widget)] == []
     assert "python code block" in {widget.accessibleName() for widget in page.findChildren(QWidget)}
+
+
+def test_an_engine_that_fell_silent_can_be_ended_from_the_chat(qtbot: QtBot, page: ChatPage, store: ChatStore) -> None:
+    page.note_log("prefill 1/2")
+    page.flow.open(store.start_chat("Are you there?").id)
+    problem = Problem(kind=NO_ANSWER, sentence="The engine has not answered for 120 seconds.", fix="Send it again.")
+    page.show_session(SessionState(stage=EngineStage.READY))
+    page.flow._answer_failed(page.flow.chat_id or 0, problem)
+    with qtbot.waitSignal(page.end_requested):
+        press(page, "End engine")
+    assert page.flow.problem is None
+
+
+def test_an_empty_page_says_why_the_engine_failed(page: ChatPage) -> None:
+    page.show_session(samples.crashed().session)
+    said = [label.text() for label in page.findChildren(EmptyState)[-1].findChildren(QLabel)]
+    assert any("access violation" in text for text in said)
 
 
 def test_shortcuts_reach_search_and_input(qtbot: QtBot, page: ChatPage, store: ChatStore) -> None:

@@ -5,7 +5,9 @@ from dataclasses import replace
 import pytest
 
 from app.core.session import EngineStage, SessionState
+from app.link.stream import NO_ANSWER
 from app.ui.pages.chat_words import (
+    END_ENGINE,
     LEAVE_OUT,
     SEND_AGAIN,
     START,
@@ -63,10 +65,17 @@ def test_a_message_that_does_not_fit_is_told_with_both_numbers_and_the_smallest_
 
 
 def test_another_problem_can_be_tried_again_only_if_the_message_has_no_answer() -> None:
-    problem = Problem(kind="no_answer", sentence="The engine has not answered for 120 seconds.", fix="Send it again.")
+    problem = Problem(kind="wire", sentence="The engine sent something odd.", fix="Send it again.")
     offered = problem_notice(problem, unanswered=True, leave_out_count=0).actions
     assert [action.id for action in offered] == [SEND_AGAIN, TAKE_BACK]
     assert problem_notice(problem, unanswered=False, leave_out_count=0).actions == ()
+
+
+def test_a_silent_engine_can_be_ended_and_its_last_word_is_shown() -> None:
+    problem = Problem(kind=NO_ANSWER, sentence="The engine has not answered for 120 seconds.", fix="Send it again.")
+    notice = problem_notice(problem, unanswered=True, leave_out_count=0, last_log_line="prefill 24,576/33,000")
+    assert notice.text == "Last line of its log: “prefill 24,576/33,000”. Send it again."
+    assert [action.id for action in notice.actions] == [SEND_AGAIN, TAKE_BACK, END_ENGINE]
 
 
 def test_an_unanswered_message_says_what_it_waits_for() -> None:

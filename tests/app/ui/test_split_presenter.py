@@ -154,6 +154,12 @@ def test_a_stopping_engine_cannot_be_stopped_again() -> None:
     assert not present(replace(base, session=session)).button.enabled
 
 
+def test_a_start_that_is_on_its_way_is_shown_at_once() -> None:
+    view = present(replace(samples.stopped(), starting=True))
+    assert (view.pill.text, view.pill.share) == ("Starting", None)
+    assert (view.button.text, view.button.enabled) == ("Start engine", False)
+
+
 def test_after_an_error_the_same_split_can_be_started() -> None:
     view = present(samples.crashed())
     assert (view.pill.shape, view.button.action, view.button.enabled) == ("cross", "start", True)

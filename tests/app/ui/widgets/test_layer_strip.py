@@ -99,11 +99,13 @@ def test_asked_stands_above_settled_and_changed_cells_are_outlined(shown: LayerS
     low = shown.sizeHint().height()
     shown.show_view(strip(samples.settled()))
     assert shown.sizeHint().height() > low
-    qtbot.waitUntil(lambda: colour_in(shown, 55) != QColor(DARK.pinned))
-    image = shown.grab().toImage()
     box = shown.cell_rect(55)
-    assert image.pixelColor(round(box.center().x()), 5) == QColor(DARK.pinned)
-    assert image.pixelColor(round(box.center().x()), round(box.top())).lightness() > 200, "the outline"
+    middle, edge = round(box.center().x()), round(box.top())
+    qtbot.waitUntil(
+        lambda: colour_in(shown, 55) != QColor(DARK.pinned)  # has begun to fade, and has ended
+        and shown.grab().toImage().pixelColor(middle, edge).lightness() > 200
+    )
+    assert shown.grab().toImage().pixelColor(middle, 5) == QColor(DARK.pinned)
 
 
 def test_fewer_layers_than_before_do_not_leave_a_cell_behind(shown: LayerStrip) -> None:
