@@ -23,16 +23,17 @@ class BankArena:
         """What settled so far, by layer."""
         return tuple(self._placements[layer] for layer in sorted(self._placements))
 
-    def create(self, layer: int) -> ExpertBank:
-        """Allocate the host block of one layer.
+    def create(self, layer: int, layout: BankLayout | None = None) -> ExpertBank:
+        """Allocate the host block of one layer; `layout` where it is not the one all layers have.
 
         Raises:
             NotEnoughCommitError, AllocationRefusedError: the system refused.
             PlanMismatchError: the block has another size than planned.
         """
-        block = self._allocator.allocate(self.layout.nbytes)
+        own = layout or self.layout
+        block = self._allocator.allocate(own.nbytes)
         try:
-            bank = ExpertBank(layer, self.layout, block)
+            bank = ExpertBank(layer, own, block)
         except BaseException:
             block.free()
             raise

@@ -5,41 +5,49 @@ from torch import Tensor
 
 from engine.contract.errors import PlanMismatchError
 from engine.contract.estimate import ExpertPart, ExpertRecord, bank_bytes, expert_record
-from engine.contract.formats import WeightFormat
+from engine.contract.formats import ExpertStorage, WeightFormat, alike, usual_storage
 from engine.contract.shape import ExpertShape
 from engine.system.protocols import HostBlock
 
-PLAIN_DTYPES = {WeightFormat.FP32: torch.float32, WeightFormat.BF16: torch.bfloat16}
+PLAIN_DTYPES = {
+    WeightFormat.FP32: torch.float32,
+    WeightFormat.BF16: torch.bfloat16,
+    WeightFormat.FP16: torch.float16,
+}
 
 
 class BankLayout:
-    """Where each part of each expert lies; the same for all layers of a model."""
+    """Where each part of each expert lies in the bank of one layer."""
 
-    def __init__(self, experts: ExpertShape, weight_format: WeightFormat) -> None:
-        """Lay out the banks.
-
-        Raises:
-            PlanMismatchError: weights of this format cannot be computed.
-        """
-        if weight_format not in PLAIN_DTYPES:
-            raise PlanMismatchError(
-                f"Expert weights in {weight_format.value} cannot be computed.",
-                "Choose a bf16 or fp32 copy of the model.",
-            )
+    def __init__(self, experts: ExpertShape, stored: WeightFormat | ExpertStorage) -> None:
+        """Lay out a bank; what the bytes mean is for the kernel to know."""
+        self.experts = experts
+        self.storage = stored if isinstance(stored, ExpertStorage) else alike(usual_storage(stored))
         self.n_experts = experts.n_experts
-        self.dtype = PLAIN_DTYPES[weight_format]
-        self.record: ExpertRecord = expert_record(experts, weight_format)
-        self.nbytes = bank_bytes(experts, weight_format)
+        self.record: ExpertRecord = expert_record(experts, self.storage)
+        self.nbytes = bank_bytes(experts, self.storage)
+        plain = self.storage.plain_format(experts.has_bias)
+        self.dtype = None if plain is None else PLAIN_DTYPES[plain]  # None: packed, or of several types
         self._parts = {part.name: part for part in self.record.parts}
 
     def part(self, name: str) -> ExpertPart:
-        """Offset and size of "gate_up", "up", "down", or one of these with "_bias"."""
+        """Offset and size of "gate_up", "down_scale", "down_bias", ..."""
         return self._parts[name]
 
-    def view(self, record: Tensor, name: str, shape: tuple[int, ...]) -> Tensor:
-        """One part of a record (uint8 [record.bytes], host or device) as a matrix; shares the memory."""
+    def has(self, name: str) -> bool:
+        """Whether records have this part."""
+        return name in self._parts
+
+    def raw(self, record: Tensor, name: str) -> Tensor:
+        """The bytes of one part of a record (uint8 [record.bytes], host or device); shares the memory."""
         part = self._parts[name]
-        return record[part.offset : part.offset + part.bytes].view(self.dtype).view(shape)
+        return record[part.offset : part.offset + part.bytes]
+
+    def view(self, record: Tensor, name: str, shape: tuple[int, ...]) -> Tensor:
+        """One part of a record as a matrix of the layout's number type; shares the memory."""
+        if self.dtype is None:
+            raise ValueError(f"{name} is packed")
+        return self.raw(record, name).view(self.dtype).view(shape)
 
 
 class ExpertBank:

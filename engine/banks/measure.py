@@ -44,6 +44,7 @@ def residency_report(
     device_bytes: Mapping[str, int],
     placements: tuple[Placement, ...],
     self_test: str,
+    kernels: Mapping[str, str] | None = None,
 ) -> ResidencyReport:
     """Asked and settled, layer by layer and line by line."""
     return ResidencyReport(
@@ -62,4 +63,5 @@ def residency_report(
         ledger_asked=plan.ledger,
         ledger_settled=settled_ledger(plan, device_bytes, placements),
         self_test=self_test,
+        kernels=dict(kernels or {}),
     )

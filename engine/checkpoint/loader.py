@@ -61,7 +61,7 @@ class TensorReader:
     """Reads byte ranges of weight files. Keeps the files open; one thread at a time."""
 
     def __init__(self, meter: Meter) -> None:
-        self._meter = meter
+        self.meter = meter
         self._open: dict[Path, BinaryIO] = {}
 
     def read_into(self, entry: TensorEntry, target: memoryview, *, start: int = 0) -> None:
@@ -89,7 +89,7 @@ class TensorReader:
                         actual_bytes=start + done,
                     )
                 done += got
-                self._meter.add(got)
+                self.meter.add(got)
         except OSError as cause:
             raise ModelFileError(
                 f"{entry.file.name} could not be read: {cause.strerror}.",

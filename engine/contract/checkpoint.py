@@ -12,10 +12,11 @@ from pydantic import ValidationError
 
 from engine.contract.checkpoint_experts import FILES_FIX, main_format, shortest, stored_experts
 from engine.contract.checkpoint_folder import CONFIG_NAME, model_name, resolve_model_folder
-from engine.contract.checkpoint_formats import expert_storage_of_config, plain_format_of_config
+from engine.contract.checkpoint_formats import expert_storage_of_config, packed_bits_of_config, plain_format_of_config
 from engine.contract.checkpoint_headers import TensorEntry, TensorTable, has_weights, read_headers
 from engine.contract.checkpoint_json import read_config_file
-from engine.contract.checkpoint_names import is_expert_tensor, is_not_loaded, is_quantisation_tensor, layer_of
+from engine.contract.checkpoint_names import is_expert_tensor, is_not_loaded, layer_of
+from engine.contract.checkpoint_packed import sort_packed, unpacked_values
 from engine.contract.errors import CannotEstimateError, ModelFileError
 from engine.contract.estimate import bank_bytes
 from engine.contract.families import TextConfig, anatomy_of
@@ -163,7 +164,7 @@ def _from_headers(
     found = stored_experts(anatomy.experts, experts)
     facts.assumptions += found.assumptions
     storages = shortest(found.storages)
-    dense_bytes = sum(_loaded_bytes(entry, plain, anatomy.fp32_names) for entry in dense)
+    dense_bytes = _dense_bytes_of_files(dense, plain, anatomy.fp32_names, packed_bits_of_config(text))
     return _shape(
         name,
         text,
@@ -178,11 +179,20 @@ def _from_headers(
     )
 
 
-def _loaded_bytes(entry: TensorEntry, plain: WeightFormat, fp32_names: tuple[str, ...]) -> int:
-    """Bytes of a dense tensor in memory: floats take the model's own type or fp32, packed ones stay as they are."""
-    if entry.dtype not in _FLOATS or is_quantisation_tensor(entry.name):
-        return entry.nbytes
-    return entry.values * (4 if any(part in entry.name for part in fp32_names) else _VALUE_BYTES[plain])
+def _dense_bytes_of_files(
+    entries: list[TensorEntry], plain: WeightFormat, fp32_names: tuple[str, ...], bits: int
+) -> int:
+    """Bytes of the dense weights in memory: numbers take the model's own type or fp32, packed ones are unpacked."""
+
+    def value_bytes(name: str) -> int:
+        return 4 if any(part in name for part in fp32_names) else _VALUE_BYTES[plain]
+
+    found = sort_packed(entries)
+    as_stored = sum(
+        entry.values * value_bytes(name) if entry.dtype in _FLOATS else entry.nbytes
+        for name, entry in found.plain.items()
+    )
+    return as_stored + sum(unpacked_values(tensor, bits) * value_bytes(name) for name, tensor in found.packed.items())
 
 
 def _differences(

@@ -67,6 +67,20 @@ def expert_storage_of_config(text: TextConfig, plain: WeightFormat, assumptions:
     return known
 
 
+def packed_bits_of_config(text: TextConfig) -> int:
+    """Bits of a whole number in packed int32 words, for matrices whose tensors alone do not tell; 4 if unknown."""
+    quantised = text.anywhere("quantization_config")
+    if not isinstance(quantised, dict):
+        return 4
+    groups = quantised.get("config_groups")
+    listed = list(groups.values()) if isinstance(groups, dict) else []
+    weights = [
+        group["weights"] for group in listed if isinstance(group, dict) and isinstance(group.get("weights"), dict)
+    ]
+    found = [quantised.get("bits"), quantised.get("w_bit"), *(part.get("num_bits") for part in weights)]
+    return next((int(bits) for bits in found if _count(bits) in _INTS), 4)
+
+
 _MODELOPT = {
     "NVFP4": usual_storage(WeightFormat.NVFP4),
     "FP8": usual_storage(WeightFormat.FP8),

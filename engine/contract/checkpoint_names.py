@@ -76,15 +76,22 @@ def _purpose(suffix: str) -> Purpose | None:
     return _PURPOSES.get(suffix.lstrip("._"))
 
 
+def tensor_parts(name: str) -> tuple[str, Purpose | None]:
+    """A tensor's name without the ending that tells its purpose, and that purpose; None: the name has no such ending.
+
+    "layers.0.q_proj.weight_scale" is the scale of "layers.0.q_proj".
+    """
+    _, found, tail = name.rpartition(".experts.")
+    if found and not tail.partition(".")[0].isdecimal() and (match := _FUSED.match(tail)):
+        return name[: len(name) - len(match[2])], _purpose(match[2])
+    base, _, last = name.rpartition(".")
+    purpose = _PURPOSES.get(last)
+    return (name, None) if purpose is None or not base else (base, purpose)
+
+
 def is_expert_tensor(name: str) -> bool:
     """Whether a tensor belongs to the routed experts: weights, biases and scales, but not the router."""
     return expert_name(name) is not None
-
-
-def is_quantisation_tensor(name: str) -> bool:
-    """Whether a tensor describes packed weights, so that its own number type stays: scales, zero points, order."""
-    last = name.rpartition(".")[2]
-    return last != "scale" and _PURPOSES.get(last) not in (None, "weight", "bias")
 
 
 def layer_of(name: str) -> int | None:

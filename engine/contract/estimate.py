@@ -18,6 +18,8 @@ PART_ALIGN = 64  # one matrix inside an expert record starts on a cache line
 BANK_ALIGN = 4096  # a bank is whole pages
 KV_PAGE_TOKENS = 256  # contexts offered to people are multiples of this
 KV_VALUE_BYTES = 2  # bf16
+UNPACK_STRIP_VALUES = 1 << 20  # packed weights become numbers a strip of rows at a time, at most so many of them
+_UNPACK_VALUE_BYTES = 32  # short-lived tensors of a strip: words, numbers, scales, zero points, products
 
 
 class ExpertPart(Record):
@@ -159,14 +161,29 @@ def workspace_bytes(shape: ModelShape, prefill_chunk: int, context_tokens: int =
 
     T · (8 · M + 4 · A · F) values of 4 bytes for hidden states and routed activations, and one row of logits twice.
     Attention over n tokens: a mask of T · n values, 4 bytes for its two forms, and what `_attention_bytes` says of the
-    hungriest layer.
+    hungriest layer. Packed experts are unpacked one after another: `unpacked_bytes`.
     """
     experts = shape.experts
     values = prefill_chunk * (8 * shape.hidden_size + 4 * experts.top_k * experts.inner) + 2 * shape.vocab_size
     size = kv_value_bytes(shape)
     attention = max((_attention_bytes(kv, prefill_chunk, context_tokens, size) for kv in shape.kv_layers), default=0)
     attention = max((attention, *(_state_work_bytes(state, prefill_chunk) for state in _states(shape))))
-    return 4 * values + attention + 4 * min(prefill_chunk, context_tokens) * context_tokens
+    mask = 4 * min(prefill_chunk, context_tokens) * context_tokens
+    return 4 * values + attention + mask + unpacked_bytes(shape)
+
+
+def unpacked_bytes(shape: ModelShape) -> int:
+    """Room for one unpacked expert and what is in between; 0 where no expert has to be unpacked.
+
+    Its matrices in the type of the dense part, which engine/experts/reference_kernel.py allocates once, and a strip of
+    rows on its way.
+    """
+    experts = shape.experts
+    if all(storage.plain_format(experts.has_bias) for storage in shape.different_storages):
+        return 0
+    up = experts.width * experts.inner * (2 if experts.has_gate else 1)
+    strip = min(UNPACK_STRIP_VALUES, up)
+    return (up + experts.width * experts.inner) * kv_value_bytes(shape) + strip * _UNPACK_VALUE_BYTES
 
 
 def _attention_bytes(kv: KvShape, prefill_chunk: int, context_tokens: int, bytes_per_value: int) -> int:

@@ -57,7 +57,7 @@ class WeightFormat(StrEnum):
     @property
     def loadable(self) -> bool:
         """Whether the engine can run experts stored so."""
-        return self in (WeightFormat.FP32, WeightFormat.BF16)
+        return self in _PLAIN or self in _UNPACKED
 
 
 class MatrixStorage(Record):
@@ -71,6 +71,11 @@ class MatrixStorage(Record):
     scale_bytes: int = Field(default=0, ge=0, description="bytes of one tile's scale; 0: none, or inside the blocks")
     zero_bits: int = Field(default=0, ge=0, le=32, description="zero point of one row and group, packed in words")
     order_bytes: int = Field(default=0, ge=0, description="group number of each column, where they are reordered")
+
+    @property
+    def computable(self) -> bool:
+        """Whether the engine can compute with a matrix stored so."""
+        return self.format in _UNPACKED or self in (_USUAL[form] for form in _PLAIN)
 
     def weight_bytes(self, rows: int, columns: int) -> int:
         """Packed weights alone."""
@@ -112,10 +117,34 @@ class ExpertStorage(Record):
         """Formats of gate, up and down."""
         return self.gate.format, self.up.format, self.down.format
 
+    @property
+    def computable(self) -> bool:
+        """Whether the engine can compute with experts stored so."""
+        return self.gate.computable and self.up.computable and self.down.computable
+
+    def plain_format(self, has_bias: bool) -> WeightFormat | None:
+        """The number type of all matrices and biases, where it is one and nothing has to be unpacked."""
+        plain = alike(_USUAL[self.up.format], self.bias_bytes if not has_bias else None)
+        return self.up.format if self.up.format in _PLAIN and self == plain else None
+
 
 _Sizes = dict[WeightFormat, tuple[int, int]]  # weights and bytes of one block
 
 _PLAIN: _Sizes = {WeightFormat.FP32: (1, 4), WeightFormat.BF16: (1, 2), WeightFormat.FP16: (1, 2)}
+_UNPACKED = frozenset(  # by engine/experts/dequant
+    {
+        WeightFormat.FP8,
+        WeightFormat.FP8_CHANNEL,
+        WeightFormat.FP8_BLOCK,
+        WeightFormat.MXFP8,
+        WeightFormat.NVFP4,
+        WeightFormat.MXFP4,
+        WeightFormat.INT8,
+        WeightFormat.INT4,
+        WeightFormat.INT3,
+        WeightFormat.INT2,
+    }
+)
 GGUF_BLOCKS: _Sizes = {
     WeightFormat.Q4_0: (32, 18),
     WeightFormat.Q4_1: (32, 20),

@@ -25,6 +25,9 @@ class ResidencyReport(Record):
     ledger_asked: tuple[LedgerLine, ...]
     ledger_settled: tuple[LedgerLine, ...]
     self_test: str = Field(description="result of the comparison after loading, in words")
+    kernels: dict[str, str] = Field(
+        default_factory=dict, description="what computes experts of each format: 'torch', or the slow 'reference'"
+    )
 
     def settled_count(self, tier: Tier) -> int:
         return sum(layer.settled == tier for layer in self.layers)

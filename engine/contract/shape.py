@@ -115,9 +115,14 @@ class ModelShape(Record):
         return self
 
     @property
+    def different_storages(self) -> tuple[ExpertStorage, ...]:
+        """How experts are stored, each way at least once; also for a shape without MoE layers."""
+        return self.storages or (alike(usual_storage(self.expert_format)),)
+
+    @property
     def layer_storages(self) -> tuple[ExpertStorage, ...]:
         """How the experts of each MoE layer are stored, in the order of `moe_layers`."""
-        known = self.storages or (alike(usual_storage(self.expert_format)),)
+        known = self.different_storages
         return known * len(self.moe_layers) if len(known) == 1 else known
 
     @property
@@ -129,7 +134,7 @@ class ModelShape(Record):
     @property
     def not_runnable(self) -> str | None:
         """Why the engine cannot run these weight files, in words; None: it can."""
-        if self.storages or not self.expert_format.loadable:
+        if not all(storage.computable for storage in self.different_storages):
             return f"the engine cannot run experts stored as {self.stored_as} yet"
         if self.container == "gguf":
             return "the engine cannot load GGUF files yet"

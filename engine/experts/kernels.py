@@ -21,6 +21,10 @@ class ExpertWeights:
     up_bias: Tensor | None
     down_bias: Tensor | None
 
+    def compute(self, rows: Tensor, math: "ExpertMath") -> Tensor:
+        """The expert on its rows [T, M] to [T, M], in the type of the weights."""
+        return expert_forward(rows.to(self.up.dtype), self, math)
+
 
 class ExpertMath(Protocol):
     """What a model family does between and after the two matrices."""
@@ -39,11 +43,19 @@ class ExpertMath(Protocol):
         ...
 
 
-class WeightSource(Protocol):
-    """Hands out the weights of experts in the order asked for."""
+class Expert(Protocol):
+    """One expert, ready to compute; `ExpertWeights` in plain torch, something of its own with a fast kernel."""
 
-    def stream(self, experts: list[int]) -> Iterator[ExpertWeights]:
-        """Weights of each expert; valid until the next one is asked for."""
+    def compute(self, rows: Tensor, math: ExpertMath) -> Tensor:
+        """[T, M] to [T, M]."""
+        ...
+
+
+class ExpertSource(Protocol):
+    """Hands out experts in the order asked for."""
+
+    def stream(self, experts: list[int]) -> Iterator[Expert]:
+        """Each expert; valid until the next one is asked for."""
         ...
 
 
@@ -89,7 +101,7 @@ def expert_forward(rows: Tensor, weights: ExpertWeights, math: ExpertMath) -> Te
 
 
 def routed_forward(
-    hidden: Tensor, ids: Tensor, scores: Tensor, n_experts: int, source: WeightSource, math: ExpertMath
+    hidden: Tensor, ids: Tensor, scores: Tensor, n_experts: int, source: ExpertSource, math: ExpertMath
 ) -> Tensor:
     """Weighted sum of the chosen experts of each token; checked against transformers' own eager loop in the tests.
 
@@ -106,22 +118,22 @@ def routed_forward(
     routing = group_by_expert(ids, n_experts)
     total = torch.zeros(hidden.shape, dtype=torch.float32, device=hidden.device)
     start = 0
-    for count, weights in zip(routing.counts, source.stream(routing.experts), strict=True):
+    for count, expert in zip(routing.counts, source.stream(routing.experts), strict=True):
         tokens = routing.tokens[start : start + count]
         ranks = routing.ranks[start : start + count]
-        out = expert_forward(hidden[tokens].to(weights.up.dtype), weights, math)
+        out = expert.compute(hidden[tokens], math)
         total.index_add_(0, tokens, out.float() * scores[tokens, ranks, None].float())
         start += count
     return total.to(hidden.dtype)
 
 
 def _one_token_forward(
-    hidden: Tensor, ids: Tensor, scores: Tensor, n_experts: int, source: WeightSource, math: ExpertMath
+    hidden: Tensor, ids: Tensor, scores: Tensor, n_experts: int, source: ExpertSource, math: ExpertMath
 ) -> Tensor:
     """The same for T = 1, without grouping rows: decoding spends its time in the matrices and not around them."""
-    chosen = sorted((expert, rank) for rank, expert in enumerate(ids[0].tolist()) if expert < n_experts)
+    chosen = sorted((number, rank) for rank, number in enumerate(ids[0].tolist()) if number < n_experts)
     total = torch.zeros(hidden.shape, dtype=torch.float32, device=hidden.device)
-    for (_, rank), weights in zip(chosen, source.stream([expert for expert, _ in chosen]), strict=True):
-        out = expert_forward(hidden.to(weights.up.dtype), weights, math)
+    for (_, rank), expert in zip(chosen, source.stream([number for number, _ in chosen]), strict=True):
+        out = expert.compute(hidden, math)
         total += out.float() * scores[0, rank].float()
     return total.to(hidden.dtype)

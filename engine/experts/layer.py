@@ -1,25 +1,14 @@
 """The routed experts of one layer, ready to compute: in place, or through the slots."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from engine.banks.bank import ExpertBank
-from engine.experts.kernels import ExpertMath, ExpertWeights, routed_forward
-
-
-@dataclass(frozen=True, slots=True)
-class PartShapes:
-    """Shapes of the matrices in a record, as the model's own module has them without the leading E."""
-
-    up_name: str  # "gate_up" or "up"
-    up: tuple[int, ...]
-    down: tuple[int, ...]
-    up_bias: tuple[int, ...] | None = None
-    down_bias: tuple[int, ...] | None = None
+from engine.experts.expert_kernel import ExpertKernel
+from engine.experts.kernels import Expert, ExpertMath, routed_forward
 
 
 class RecordStream(Protocol):
@@ -39,11 +28,11 @@ class InPlace:
 class ExpertLayer:
     """Computes one layer's experts from its bank."""
 
-    def __init__(self, bank: ExpertBank, shapes: PartShapes, records: RecordStream, device: torch.device) -> None:
+    def __init__(self, bank: ExpertBank, kernel: ExpertKernel, records: RecordStream, device: torch.device) -> None:
         """`records` decides where the weights are at the moment of use; `device` computes."""
         self.bank = bank
         self.device = device
-        self._shapes = shapes
+        self.kernel = kernel
         self._records = records
 
     def forward(self, hidden: Tensor, ids: Tensor, scores: Tensor, math: ExpertMath) -> Tensor:
@@ -54,18 +43,7 @@ class ExpertLayer:
         out = routed_forward(hidden, ids, scores, self.bank.layout.n_experts, self, math)
         return out.to(home)
 
-    def stream(self, experts: list[int]) -> Iterator[ExpertWeights]:
-        """Weights of these experts, one after another."""
-        for record in self._records.stream(self.bank, experts):
-            yield self.weights(record)
-
-    def weights(self, record: Tensor) -> ExpertWeights:
-        """The matrices inside a record (uint8 [record.bytes])."""
-        layout, shapes = self.bank.layout, self._shapes
-        up = shapes.up_name
-        return ExpertWeights(
-            up=layout.view(record, up, shapes.up),
-            down=layout.view(record, "down", shapes.down),
-            up_bias=None if shapes.up_bias is None else layout.view(record, f"{up}_bias", shapes.up_bias),
-            down_bias=None if shapes.down_bias is None else layout.view(record, "down_bias", shapes.down_bias),
-        )
+    def stream(self, experts: list[int]) -> Iterator[Expert]:
+        """These experts, one after another."""
+        for number, record in zip(experts, self._records.stream(self.bank, experts), strict=True):
+            yield self.kernel.expert(record, number)

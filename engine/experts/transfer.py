@@ -45,7 +45,7 @@ class SlotPool:
                 following = experts[position + 1]
                 slots[following] = self._fetch(bank, following)
             self._device.wait(self._filled_at[slot])
-            yield self._slot(slot)
+            yield self._slot(slot, bank)
             self._free_after[slot] = self._device.mark()
 
     def _fetch(self, bank: ExpertBank, expert: int) -> int:
@@ -53,15 +53,17 @@ class SlotPool:
         if not placed.hit:
             try:
                 self._filled_at[placed.slot] = self._device.copy_in(
-                    self._slot(placed.slot), bank.record(expert), self._free_after[placed.slot]
+                    self._slot(placed.slot, bank), bank.record(expert), self._free_after[placed.slot]
                 )
             except BaseException:
                 self.table.forget(ExpertId(bank.layer, expert))
                 raise
         return placed.slot
 
-    def _slot(self, slot: int) -> Tensor:
-        return self._memory[slot * self._record_bytes : (slot + 1) * self._record_bytes]
+    def _slot(self, slot: int, bank: ExpertBank) -> Tensor:
+        """As much of a slot as this layer's records take; slots hold the largest record of the model."""
+        start = slot * self._record_bytes
+        return self._memory[start : start + bank.layout.record.bytes]
 
     def close(self) -> None:
         """Give the buffers back."""

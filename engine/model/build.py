@@ -19,11 +19,18 @@ from engine.banks.devices import Device
 from engine.banks.measure import residency_report
 from engine.banks.simulated_device import SimulatedDevice, SimulatedLocker
 from engine.checkpoint.loader import Meter, TensorReader
+from engine.contract.checkpoint import read_config as read_settings
 from engine.contract.checkpoint import read_headers, resolve_model_folder
-from engine.contract.errors import PlanMismatchError, UnsupportedModelError
+from engine.contract.checkpoint_formats import packed_bits_of_config
+from engine.contract.errors import UnsupportedModelError
+from engine.contract.estimate import slot_bytes
 from engine.contract.events import Event, LayerSettled, Loading, Stage
+from engine.contract.families import text_config
+from engine.contract.formats import WeightFormat
 from engine.contract.plan import MemoryPlan, Pool, Tier
+from engine.experts.expert_kernel import kernel_for
 from engine.experts.layer import ExpertLayer, InPlace
+from engine.experts.reference_kernel import Scratch
 from engine.experts.transfer import SlotPool
 from engine.model.dense import DENSE_DTYPES, WEIGHTS, load_dense, read_config
 from engine.model.expert_map import ExpertMap
@@ -115,7 +122,7 @@ def load_model(
     if (reason := plan.model.not_runnable) is not None:
         raise UnsupportedModelError(
             f"{plan.model.name} cannot be started: {reason}.",
-            "Choose a copy of this model whose experts are stored in bf16 or fp32 in safetensors files.",
+            f"Choose a copy of this model in safetensors files whose experts are stored as {_loadable()}.",
             stored_as=plan.model.stored_as,
         )
     undo = ExitStack()
@@ -125,6 +132,10 @@ def load_model(
         _forget_locals(error)
         undo.close()
         raise
+
+
+def _loadable() -> str:
+    return " or ".join(form.value for form in WeightFormat if form.loadable)
 
 
 def _forget_locals(error: BaseException | None) -> None:
@@ -149,10 +160,14 @@ class _Load:
         self._device = drivers.device
         self._report = report
         self._undo = undo
-        self._layout = BankLayout(plan.model.experts, plan.model.expert_format)
-        self._arena = BankArena(self._layout, drivers.allocator, drivers.device, drivers.locker)
+        known = {storage: BankLayout(plan.model.experts, storage) for storage in plan.model.different_storages}
+        storages = dict(zip(plan.model.moe_layers, plan.model.layer_storages, strict=True))
+        self._layouts = {layer: known[storage] for layer, storage in storages.items()}
+        first = next(iter(known.values()))
+        self._arena = BankArena(first, drivers.allocator, drivers.device, drivers.locker)
         self._dtype = DENSE_DTYPES[plan.model.dense_format]
-        total = plan.model.dense_bytes + len(plan.tiers) * self._layout.n_experts * self._layout.record.bytes
+        routed = sum(part.bytes for layout in self._layouts.values() for part in layout.record.parts)
+        total = plan.model.dense_bytes + routed * plan.model.experts.n_experts
         self._progress = _Progress(report, len(plan.tiers), total)
         self._cancelled = cancelled
         self._meter = Meter(self._progress.tell, cancelled)
@@ -162,6 +177,8 @@ class _Load:
         self._stage("starting")
         folder = resolve_model_folder(Path(plan.model_dir))
         table = read_headers(folder)
+        settings = text_config(read_settings(folder))
+        quantised = settings.anywhere("quantization_config") or {}
         config = read_config(folder)
         check_layers(config, plan.model)
         text = read_text_settings(folder, config)
@@ -170,14 +187,21 @@ class _Load:
             self._undo.callback(gc.collect)  # before the device closes: the modules refer to each other
             self._reserve()
             self._stage("dense")
-            model = load_dense(config, table, plan.model.dense_format, reader, self._device)
-            self._note_dense()
+            model = load_dense(
+                config,
+                table,
+                plan.model.dense_format,
+                reader,
+                self._device,
+                quantised=quantised,
+                bits=packed_bits_of_config(settings),
+            )
             self._stage("cache")
             cache = cache_for(config, plan.model, plan.context_tokens, self._device, self._dtype)
             self._undo.callback(cache.close)
-            experts = ExpertMap(model, table, self._layout)
-            self._check_layers(experts)
+            experts = ExpertMap(model, table, self._layouts, quantised)
             layers = self._fill(experts, reader)
+            self._note_dense()
         self._stage("checking")
         words = self._self_test(layers, experts)
         residency = residency_report(
@@ -186,6 +210,7 @@ class _Load:
             device_bytes=self._device.allocated,
             placements=self._arena.placements,
             self_test=words,
+            kernels={form: layers[layer].kernel.name for layer in sorted(layers) for form in self._formats(layer)},
         )
         release = ExitStack()
         loaded = LoadedModel(
@@ -217,32 +242,31 @@ class _Load:
         if actual != planned:
             _log.warning("dense weights take %d B, the plan counts %d B", actual, planned)
 
-    def _check_layers(self, experts: ExpertMap) -> None:
-        found, planned = tuple(sorted(experts.layers)), self._plan.model.moe_layers
-        if found != planned:
-            raise PlanMismatchError(
-                f"The model has experts in layers {list(found)}; the plan counts {list(planned)}.",
-                "Plan the start again.",
-            )
-
     def _fill(self, experts: ExpertMap, reader: TensorReader) -> dict[int, ExpertLayer]:
         """Fill and settle the banks: VRAM first, then pins, as a pin quota shrinks with the VRAM in use."""
         plan = self._plan
         slots = self._slots()
+        scratch = Scratch()
         self._undo.callback(self._arena.close)
         tiers = dict(zip(plan.model.moe_layers, plan.tiers, strict=True))
         layers: dict[int, ExpertLayer] = {}
         self._stage("experts")
         for layer in sorted(tiers, key=lambda number: (_FILL_ORDER.index(tiers[number]), number)):
             found = experts.layers[layer].found
-            bank = self._arena.create(layer)
+            bank = self._arena.create(layer, self._layouts[layer])
             experts.fill(bank, reader)
+            packed = experts.read_packed(layer, reader)
+            if packed is not None and packed.whole_bytes:
+                self._device.reserve(packed.whole_bytes, WEIGHTS)
             placement = self._arena.settle(bank, tiers[layer])
             through_slots = placement.settled is Tier.PINNED
             records = slots if through_slots and slots is not None else InPlace()
             on_host = placement.settled in (Tier.LOCKED, Tier.PAGEABLE)
             device = torch.device("cpu") if on_host else self._device.torch_device
-            layers[layer] = ExpertLayer(bank, found.part_shapes, records, device)
+            kernel = kernel_for(
+                bank.layout, found.part_shapes, packed, dtype=self._dtype, device=device, scratch=scratch
+            )
+            layers[layer] = ExpertLayer(bank, kernel, records, device)
             self._undo.callback(found.detach)
             found.attach(layers[layer])
             self._progress.layers_done += 1
@@ -252,10 +276,13 @@ class _Load:
         self._warn_of_pageable()
         return layers
 
+    def _formats(self, layer: int) -> tuple[str, ...]:
+        return tuple(form.value for form in self._layouts[layer].storage.formats)
+
     def _slots(self) -> SlotPool | None:
         if not self._plan.expert_slots or not self._device.has_vram:
             return None
-        slots = SlotPool(self._plan.expert_slots, self._layout.record.bytes, self._device)
+        slots = SlotPool(self._plan.expert_slots, slot_bytes(self._plan.model), self._device)
         self._undo.callback(slots.close)
         return slots
 

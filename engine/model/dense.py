@@ -1,5 +1,6 @@
 """Builds transformers' model without its experts and loads every other weight from the files, with progress."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -10,11 +11,14 @@ from torch import Tensor, nn
 from engine.banks.devices import Device
 from engine.checkpoint.loader import TensorReader
 from engine.contract.checkpoint_headers import TensorEntry, TensorTable
+from engine.contract.checkpoint_packed import PackedTensor, sort_packed
 from engine.contract.errors import ModelFileError, NotEnoughVramError, UnsupportedModelError
 from engine.contract.formats import WeightFormat
-from engine.model.expert_map import read_tensor
+from engine.experts.dequant.code import Pieces, code_of, unreadable
+from engine.experts.dequant.matrix import dequantise
 from engine.model.experts_function import IMPLEMENTATION, register, without_experts
 from engine.model.hub import transformers
+from engine.model.packed_map import read_bytes, read_entry
 
 WEIGHTS = "weights"  # purpose in the device's ledger, as in the contract
 DENSE_DTYPES = {WeightFormat.FP32: torch.float32, WeightFormat.BF16: torch.bfloat16, WeightFormat.FP16: torch.float16}
@@ -28,7 +32,35 @@ class LazyTensor:
         self._reader = reader
 
     def __getitem__(self, index: object) -> Tensor:
-        return read_tensor(self._entry, self._reader)
+        return read_entry(self._entry, self._reader)
+
+
+class PackedWeight:
+    """A packed matrix on disk, unpacked when it is read."""
+
+    def __init__(
+        self, tensor: PackedTensor, reader: TensorReader, dtype: torch.dtype, quantised: Mapping[str, Any], bits: int
+    ) -> None:
+        self._tensor = tensor
+        self._reader = reader
+        self._dtype = dtype
+        self._quantised = quantised
+        self._bits = bits
+
+    def __getitem__(self, index: object) -> Tensor:
+        tensor = self._tensor
+        *many, rows, columns = (1, 1, *tensor.sizes(self._bits))
+        code = code_of(tensor, rows, columns, matrices=math.prod(many), quantised=self._quantised)
+        if math.prod(many) > 1:
+            raise unreadable(tensor)
+        parts = (tensor.weight, tensor.scale, tensor.zero, tensor.order)
+        weight, scale, zero, order = (None if part is None else read_bytes(part, self._reader) for part in parts)
+        assert weight is not None
+        whole = None if tensor.whole is None else read_entry(tensor.whole, self._reader).float().reshape(())
+        out = torch.empty(rows, columns, dtype=self._dtype)
+        dequantise(code, Pieces(weight, scale, zero, order, whole), out)
+        self._reader.meter.add(out.nbytes - tensor.nbytes)  # progress counts what weights take in memory
+        return out.view(tensor.sizes(self._bits))
 
 
 def model_class(config: Any) -> type[Any]:
@@ -51,7 +83,7 @@ def model_class(config: Any) -> type[Any]:
 def read_config(folder: Path) -> Any:
     """The configuration of the model that is run: of a folder, or of its text part where transformers runs that alone.
 
-    Code in the folder is never run.
+    Code in the folder is never run, and neither is what transformers has for packed weights: the engine unpacks them.
 
     Raises:
         UnsupportedModelError: transformers does not know the model type.
@@ -62,6 +94,9 @@ def read_config(folder: Path) -> Any:
         raise UnsupportedModelError(
             f"{folder.name} cannot be run: {str(cause).splitlines()[0]}", "Choose another model folder."
         ) from cause
+    for part in (config, *(getattr(config, name, None) for name in config.sub_configs)):
+        if part is not None and hasattr(part, "quantization_config"):
+            del part.quantization_config
     text_part = config.sub_configs.get("text_config")
     if text_part is not None and model_class(config).config_class is text_part:
         return config.get_text_config()
@@ -69,11 +104,19 @@ def read_config(folder: Path) -> Any:
 
 
 def load_dense(
-    config: Any, table: TensorTable, dense_format: WeightFormat, reader: TensorReader, device: Device
+    config: Any,
+    table: TensorTable,
+    dense_format: WeightFormat,
+    reader: TensorReader,
+    device: Device,
+    *,
+    quantised: Mapping[str, Any],
+    bits: int,
 ) -> Any:
     """Build on the meta device, take the experts out, load the rest and move it to the device.
 
-    On a GPU all dense weights pass through RAM once; nothing else is there yet.
+    On a GPU all dense weights pass through RAM once; nothing else is there yet. Packed weights are unpacked into the
+    type of the others; `quantised` is `quantization_config` of config.json, `bits` what it says of packed integers.
 
     Raises:
         ModelFileError: a weight is missing or has another shape.
@@ -82,12 +125,15 @@ def load_dense(
     """
     register()
     stripped = without_experts(model_class(config))
-    tensors: Mapping[str, Any] = {name: LazyTensor(entry, reader) for name, entry in table.items()}
+    dtype = DENSE_DTYPES[dense_format]
+    found = sort_packed(table.values())
+    tensors: dict[str, Any] = {name: LazyTensor(entry, reader) for name, entry in found.plain.items()}
+    tensors |= {name: PackedWeight(tensor, reader, dtype, quantised, bits) for name, tensor in found.packed.items()}
     model, info = stripped.from_pretrained(
         None,
         config=config,
         state_dict=tensors,
-        dtype=DENSE_DTYPES[dense_format],
+        dtype=dtype,
         experts_implementation=IMPLEMENTATION,
         ignore_mismatched_sizes=True,
         output_loading_info=True,

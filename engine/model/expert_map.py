@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -11,35 +12,15 @@ from torch import Tensor
 from engine.banks.bank import BankLayout, ExpertBank
 from engine.checkpoint.loader import TensorReader
 from engine.contract.checkpoint_headers import TensorEntry, TensorTable
+from engine.contract.checkpoint_packed import PackedTensor, sort_packed
 from engine.contract.errors import ModelFileError, PlanMismatchError
+from engine.experts.dequant.code import NUMBER_TYPES, unreadable
+from engine.experts.reference_kernel import PackedExperts
 from engine.model.experts_function import PART_OF_PARAMETER, ExpertsModule, meta_parameter
+from engine.model.packed_map import PackedLayer, PartRead, read_entry, unlike_plan
 
-TORCH_DTYPES = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "I64": torch.int64,
-    "I32": torch.int32,
-    "I16": torch.int16,
-    "I8": torch.int8,
-    "U8": torch.uint8,
-    "BOOL": torch.bool,
-}
 _EXPERT_NUMBER = re.compile(r"\.experts\.(\d+)\.")
 _NUMBERS = re.compile(r"\d+")
-
-
-@dataclass(frozen=True, slots=True)
-class PartRead:
-    """`nbytes` of a tensor, from `start` on, go to one part of one expert, `part_start` bytes into it."""
-
-    entry: TensorEntry
-    start: int
-    nbytes: int
-    part: str
-    expert: int
-    part_start: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +37,10 @@ class LayerMap:
     """Where one layer's bank comes from."""
 
     found: ExpertsModule
+    layout: BankLayout
     reads: list[PartRead] = field(default_factory=list)
     conversions: list[Conversion] = field(default_factory=list)
+    packed: PackedLayer | None = None  # where the experts have to be unpacked
 
     @property
     def source_bytes(self) -> int:
@@ -68,20 +51,30 @@ class LayerMap:
 class ExpertMap:
     """The map of a whole checkpoint, layer by layer."""
 
-    def __init__(self, model: Any, table: TensorTable, layout: BankLayout) -> None:
+    def __init__(
+        self, model: Any, table: TensorTable, layouts: Mapping[int, BankLayout], quantised: Mapping[str, Any]
+    ) -> None:
         """Match the tensors of the checkpoint with the experts of a stripped model.
 
+        Args:
+            layouts: how the plan lays out each layer's bank.
+            quantised: `quantization_config` of config.json; {} without one.
+
         Raises:
-            PlanMismatchError: the modules have other shapes than the plan counted.
+            PlanMismatchError: the modules have other layers or shapes than the plan counted.
+            UnsupportedModelError: weights are packed in a way the engine does not compute.
             ModelFileError: weights of an expert are missing.
         """
         self._model = model
         self._table = table
-        self._layout = layout
-        self.layers = {found.layer: LayerMap(found) for found in model.experts_modules}
+        modules = {found.layer: found for found in model.experts_modules}
+        if sorted(modules) != sorted(layouts):
+            raise PlanMismatchError(
+                f"The model has experts in layers {sorted(modules)}; the plan counts {sorted(layouts)}.",
+                "Plan the start again.",
+            )
+        self.layers = {layer: _layer_map(found, layouts[layer], quantised) for layer, found in modules.items()}
         self._by_path = {found.path: found.layer for found in model.experts_modules}
-        for found in model.experts_modules:
-            _check_shapes(found, layout)
         self.expert_keys: set[str] = set()
         self._match()
         self._check_complete()
@@ -96,23 +89,33 @@ class ExpertMap:
             LoadCancelledError: the load was told to stop.
         """
         layer = self.layers[bank.layer]
-        for read in sorted(layer.reads, key=lambda item: (str(item.entry.file), item.entry.offset + item.start)):
+        for read in in_file_order(layer.reads):
             with bank.host_part(read.part, read.expert)[read.part_start : read.part_start + read.nbytes] as target:
                 reader.read_into(read.entry, target, start=read.start)
         for conversion in layer.conversions:
             values = self._convert(layer.found, conversion, reader)
             part = PART_OF_PARAMETER[conversion.parameter]
-            for expert in range(self._layout.n_experts):
-                view = self._layout.view(bank.record(expert), part, layer.found.shapes[conversion.parameter][1:])
+            for expert in range(layer.layout.n_experts):
+                view = layer.layout.view(bank.record(expert), part, layer.found.shapes[conversion.parameter][1:])
                 view.copy_(values[expert])
+
+    def read_packed(self, layer: int, reader: TensorReader) -> PackedExperts | None:
+        """How to unpack a layer's records; None: they are plain numbers.
+
+        Raises:
+            ModelFileError: a scale is missing, or the file could not be read.
+        """
+        packed = self.layers[layer].packed
+        return None if packed is None else packed.read_wholes(reader)
 
     def read_records(self, layer: int, experts: list[int], reader: TensorReader) -> dict[int, Tensor]:
         """Records of a few experts (uint8 [record.bytes]) straight from the files, for the self-test."""
         mapped = self.layers[layer]
-        records = {expert: torch.zeros(self._layout.record.bytes, dtype=torch.uint8) for expert in experts}
+        layout = mapped.layout
+        records = {expert: torch.zeros(layout.record.bytes, dtype=torch.uint8) for expert in experts}
         for read in mapped.reads:
             if read.expert in records:
-                start = self._layout.part(read.part).offset + read.part_start
+                start = layout.part(read.part).offset + read.part_start
                 target = records[read.expert].numpy().data[start : start + read.nbytes]
                 reader.read_into(read.entry, target, start=read.start)
         for conversion in mapped.conversions:
@@ -120,7 +123,7 @@ class ExpertMap:
             part = PART_OF_PARAMETER[conversion.parameter]
             shape = mapped.found.shapes[conversion.parameter][1:]
             for expert, record in records.items():
-                self._layout.view(record, part, shape).copy_(values[expert])
+                layout.view(record, part, shape).copy_(values[expert])
         return records
 
     def _match(self) -> None:
@@ -134,7 +137,8 @@ class ExpertMap:
         full = dict.fromkeys(self._model.full_keys, True)
         prefix = self._model.base_model_prefix
         waiting: dict[tuple[int, str], list[tuple[str, str | None]]] = {}
-        for key in self._table:
+        tensors = sort_packed(self._table.values())
+        for key, tensor in (tensors.plain | tensors.packed).items():
             target, pattern = rename_source_key(key, renamings, converters, prefix, full)
             if target not in full and key in full:
                 target, pattern = rename_source_key(key, [], [], prefix, full)
@@ -143,44 +147,54 @@ class ExpertMap:
             if layer is None or name not in self.layers[layer].found.shapes:
                 continue
             self.expert_keys.add(key)
-            if not self._direct(self.layers[layer], name, key, pattern, by_pattern.get(pattern or "")):
+            mapped, converter = self.layers[layer], by_pattern.get(pattern or "")
+            if mapped.packed is not None and not name.endswith("_bias"):
+                _add_packed(mapped.packed, name, key, tensor, pattern, converter)
+            elif isinstance(tensor, PackedTensor):
+                raise unlike_plan(tensor.weight.name, tensor.weight.nbytes, 0)
+            elif not self._direct(mapped, name, key, pattern, converter):
                 waiting.setdefault((layer, name), []).append((key, pattern))
         for (layer, name), keys in waiting.items():
             ordered = tuple(sorted(keys, key=lambda item: [int(number) for number in _NUMBERS.findall(item[0])]))
             converter = by_pattern.get(ordered[0][1] or "")
             self.layers[layer].conversions.append(Conversion(name, ordered, converter))
+        for mapped in self.layers.values():
+            if mapped.packed is not None:
+                mapped.packed.lay_out()
+                mapped.reads += mapped.packed.reads
 
     def _direct(self, layer: LayerMap, name: str, key: str, pattern: str | None, converter: Any) -> bool:
         """Note a tensor that can be read without conversion: one matrix of one expert, or all experts stacked."""
         entry = self._table[key]
-        if TORCH_DTYPES.get(entry.dtype) != self._layout.dtype:
+        if layer.packed is not None:
+            layer.packed.bias_dtype = NUMBER_TYPES.get(entry.dtype)
+        elif NUMBER_TYPES.get(entry.dtype) != layer.layout.dtype:
             return False
         part = PART_OF_PARAMETER[name]
-        part_bytes = self._layout.part(part).bytes
-        experts = self._layout.n_experts
+        part_bytes = layer.layout.part(part).bytes
+        experts = layer.layout.n_experts
         if converter is None:
             if entry.nbytes != experts * part_bytes:
-                raise _unlike_plan(key, entry.nbytes, experts * part_bytes)
+                raise unlike_plan(key, entry.nbytes, experts * part_bytes)
             for expert in range(experts):
                 layer.reads.append(PartRead(entry, expert * part_bytes, part_bytes, part, expert, 0))
             return True
-        operations = [(type(step).__name__, getattr(step, "dim", None)) for step in converter.operations]
-        if operations not in ([("MergeModulelist", 0)], [("MergeModulelist", 0), ("Concatenate", 1)]):
+        sources = _merged(converter, pattern)
+        if sources is None:
             return False
-        sources = converter.source_patterns if len(operations) == 2 else [pattern]
         expert = int(_EXPERT_NUMBER.findall(key)[-1])
         if entry.nbytes * len(sources) != part_bytes:
-            raise _unlike_plan(key, entry.nbytes * len(sources), part_bytes)
+            raise unlike_plan(key, entry.nbytes * len(sources), part_bytes)
         if expert < experts:
             layer.reads.append(PartRead(entry, 0, entry.nbytes, part, expert, sources.index(pattern) * entry.nbytes))
         return True
 
     def _convert(self, found: ExpertsModule, conversion: Conversion, reader: TensorReader) -> Tensor:
         if conversion.converter is None:
-            return read_tensor(self._table[conversion.keys[0][0]], reader)
+            return read_entry(self._table[conversion.keys[0][0]], reader)
         values: dict[str, Any] = {}
         for key, pattern in conversion.keys:
-            values.setdefault(str(pattern), []).append(read_tensor(self._table[key], reader))
+            values.setdefault(str(pattern), []).append(read_entry(self._table[key], reader))
         target = f"{found.path}.{conversion.parameter}"
         converter = conversion.converter
         with meta_parameter(found, conversion.parameter):
@@ -202,12 +216,11 @@ class ExpertMap:
             filled: dict[tuple[str, int], int] = {}
             for read in layer.reads:
                 filled[read.part, read.expert] = filled.get((read.part, read.expert), 0) + read.nbytes
-            converted = {conversion.parameter for conversion in layer.conversions}
-            for name in layer.found.shapes:
-                part = self._layout.part(PART_OF_PARAMETER[name])
-                experts = range(self._layout.n_experts)
-                if name in converted:
+            converted = {PART_OF_PARAMETER[conversion.parameter] for conversion in layer.conversions}
+            for part in layer.layout.record.parts:
+                if part.name in converted:
                     continue
+                experts = range(layer.layout.n_experts)
                 if gap := [expert for expert in experts if filled.get((part.name, expert)) != part.bytes]:
                     raise ModelFileError(
                         f"The weights of layer {number} are not complete: {part.name} of expert {gap[0]} is missing.",
@@ -217,44 +230,60 @@ class ExpertMap:
                     )
 
 
-def read_tensor(entry: TensorEntry, reader: TensorReader) -> Tensor:
-    """One whole tensor in its own type.
+def in_file_order(reads: Iterable[PartRead]) -> list[PartRead]:
+    """As a disk likes it."""
+    return sorted(reads, key=lambda item: (str(item.entry.file), item.entry.offset + item.start))
+
+
+def _layer_map(found: ExpertsModule, layout: BankLayout, quantised: Mapping[str, Any]) -> LayerMap:
+    _check_shapes(found, layout)
+    if layout.dtype is not None:
+        return LayerMap(found, layout)
+    transposed = bool(found.module.is_transposed)
+    packed = PackedLayer(found.layer, layout, transposed=transposed, quantised=quantised)
+    return LayerMap(found, layout, packed=packed)
+
+
+def _add_packed(
+    layer: PackedLayer, name: str, key: str, tensor: TensorEntry | PackedTensor, pattern: str | None, converter: Any
+) -> None:
+    """Note a matrix of one expert or of all, in a layer whose experts are unpacked.
 
     Raises:
-        ModelFileError: a type the engine does not know, or the file could not be read.
+        UnsupportedModelError: transformers would have to convert it.
     """
-    dtype = TORCH_DTYPES.get(entry.dtype)
-    if dtype is None or math.prod(entry.shape) * dtype.itemsize != entry.nbytes:
-        raise ModelFileError(
-            f"Tensor {entry.name} in {entry.file.name} is of type {entry.dtype}, {entry.nbytes:,} B; "
-            "that cannot be read.",
-            "Choose a bf16 or fp32 copy of the model.",
-            file=entry.file.name,
-        )
-    tensor = torch.empty(entry.shape, dtype=dtype)
-    if entry.nbytes:
-        reader.read_into(entry, tensor.view(-1).view(torch.uint8).numpy().data)
-    return tensor
+    packed = tensor if isinstance(tensor, PackedTensor) else PackedTensor(key, tensor)
+    part = PART_OF_PARAMETER[name]
+    if converter is None:
+        layer.add(part, 0, 1, None, packed)
+        return
+    sources = _merged(converter, pattern)
+    if sources is None:
+        raise unreadable(packed)
+    layer.add(part, sources.index(pattern), len(sources), int(_EXPERT_NUMBER.findall(key)[-1]), packed)
+
+
+def _merged(converter: Any, pattern: str | None) -> list[str | None] | None:
+    """Sources of a converter that only puts experts, and matrices below each other, into one; None: it does more."""
+    operations = [(type(step).__name__, getattr(step, "dim", None)) for step in converter.operations]
+    if operations not in ([("MergeModulelist", 0)], [("MergeModulelist", 0), ("Concatenate", 1)]):
+        return None
+    return list(converter.source_patterns) if len(operations) == 2 else [pattern]
 
 
 def _check_shapes(found: ExpertsModule, layout: BankLayout) -> None:
-    parts = {part.name: part.bytes for part in layout.record.parts}
-    shapes = {PART_OF_PARAMETER[name]: shape for name, shape in found.shapes.items()}
-    actual = {name: math.prod(shape[1:]) * layout.dtype.itemsize for name, shape in shapes.items()}
-    counts = {shape[0] for shape in shapes.values()}
-    if actual != parts or counts != {layout.n_experts}:
+    """Compare a module with the plan: which matrices and biases, how many numbers in each, how many experts."""
+    experts = layout.experts
+    up, rows = ("gate_up", 2 * experts.inner) if experts.has_gate else ("up", experts.inner)
+    planned = {up: rows * experts.width, "down": experts.width * experts.inner}
+    if experts.has_bias:
+        planned |= {f"{up}_bias": rows, "down_bias": experts.width}
+    actual = {PART_OF_PARAMETER[name]: math.prod(shape[1:]) for name, shape in found.shapes.items()}
+    counts = {shape[0] for shape in found.shapes.values()}
+    if actual != planned or counts != {layout.n_experts}:
         raise PlanMismatchError(
-            f"Experts of layer {found.layer} have the parts {actual} in {counts} copies; the plan counts {parts} "
+            f"Experts of layer {found.layer} have {actual} numbers in {counts} copies; the plan counts {planned} "
             f"for {layout.n_experts} experts.",
             "Plan the start again.",
             layer=found.layer,
         )
-
-
-def _unlike_plan(key: str, actual_bytes: int, planned_bytes: int) -> PlanMismatchError:
-    return PlanMismatchError(
-        f"Tensor {key} brings {actual_bytes:,} B; the plan counts {planned_bytes:,} B.",
-        "Plan the start again.",
-        actual_bytes=actual_bytes,
-        planned_bytes=planned_bytes,
-    )

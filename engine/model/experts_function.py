@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from engine.contract.errors import UnsupportedModelError
-from engine.experts.layer import ExpertLayer, PartShapes
+from engine.experts.expert_kernel import PartShapes
+from engine.experts.layer import ExpertLayer
 from engine.model.experts_adapters import adopt_experts
 from engine.model.hub import transformers  # noqa: F401  first: it settles how transformers is imported
 

@@ -49,9 +49,15 @@ def test_a_block_of_another_size_is_a_wrong_plan() -> None:
     block.free()
 
 
-def test_weights_that_cannot_be_computed_are_refused() -> None:
-    with pytest.raises(PlanMismatchError, match="nvfp4"):
-        BankLayout(SHAPE, WeightFormat.NVFP4)
+def test_packed_weights_are_bytes_and_no_matrices() -> None:
+    layout = BankLayout(ExpertShape(n_experts=3, top_k=1, width=64, inner=32), WeightFormat.NVFP4)
+    record = torch.arange(layout.record.bytes, dtype=torch.int32).to(torch.uint8)
+    assert layout.dtype is None
+    assert layout.has("down_scale") and not layout.has("down_zero")
+    part = layout.part("down_scale")
+    assert layout.raw(record, "down_scale").tolist() == record[part.offset : part.offset + part.bytes].tolist()
+    with pytest.raises(ValueError, match="down is packed"):
+        layout.view(record, "down", (64, 32))
 
 
 def test_a_bank_that_moved_to_the_device_has_no_host_copy() -> None:

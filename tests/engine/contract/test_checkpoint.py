@@ -301,9 +301,9 @@ def test_a_missing_dtype_is_taken_as_bf16_and_said(tmp_path: Path) -> None:
     assert any("no weight type" in note for note in shape.assumptions)
 
 
-def test_formats_that_cannot_run_are_still_estimated(tmp_path: Path) -> None:
-    assert not shape_of(GPT_OSS_20B, tmp_path / "a").expert_format.loadable
-    assert not shape_of(MINIMAX_M25, tmp_path / "b").expert_format.loadable
+def test_packed_formats_are_estimated_and_run(tmp_path: Path) -> None:
+    assert shape_of(GPT_OSS_20B, tmp_path / "a").not_runnable is None
+    assert shape_of(MINIMAX_M25, tmp_path / "b").not_runnable is None
 
 
 def test_every_refusal_has_a_sentence_and_a_fix(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ class _Untouched:
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        ({"expert_format": WeightFormat.NVFP4}, "experts stored as nvfp4"),
+        ({"expert_format": WeightFormat.IQ3_S}, "experts stored as iq3_s"),
         ({"storages": (alike(usual_storage(WeightFormat.Q4_K)),)}, "experts stored as q4_k"),
         ({"container": "gguf"}, "cannot load GGUF files"),
     ],

@@ -1,0 +1,1 @@
+"""Reference dequantisers: slow, exact, one file for each way of packing weights."""
