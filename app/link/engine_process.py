@@ -10,7 +10,7 @@ from app.supervision.engine_child import EngineChild
 from app.supervision.ledger import RunLedger
 from app.supervision.stop_ladder import StopLadder
 from engine.contract.errors import Problem, SplitpinError
-from engine.contract.events import Event
+from engine.contract.events import Event, Failed
 from engine.contract.plan import MemoryPlan
 from engine.system.protocols import ChildLauncher
 
@@ -104,11 +104,19 @@ class EngineProcess(QObject):
     def _apply(self, number: int, happening: Event | ProcessEnded) -> None:
         if number != self._number:
             return
+        if isinstance(happening, Failed):
+            happening = happening.model_copy(update={"problem": self._with_log(happening.problem)})
         self._store.apply(happening)
         if isinstance(happening, ProcessEnded):
             self.ended.emit(_as_reported(self._store, happening.problem))
             if self._child is not None and (back := self._child.memory_return) is not None:
                 self.memory_returned.emit(back)
+
+    def _with_log(self, problem: Problem) -> Problem:
+        """The engine does not know where its log goes."""
+        if self._child is None:
+            return problem
+        return problem.model_copy(update={"numbers": {**problem.numbers, "log_file": str(self._child.log_file)}})
 
     def _log_line(self, number: int, line: str) -> None:
         if number == self._number:

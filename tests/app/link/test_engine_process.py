@@ -61,6 +61,17 @@ def test_a_crash_while_loading_reaches_the_state_with_its_log(qtbot: QtBot, tmp_
     assert engine.close()
 
 
+def test_what_the_engine_says_of_its_own_end_comes_with_its_log(qtbot: QtBot, tmp_path: Path) -> None:
+    store, engine = _engine(tmp_path, "--fail-at-layer", "1")
+    with qtbot.waitSignal(engine.ended, timeout=WAIT_MS):
+        engine.start(tiny_plan())
+    assert engine.child is not None
+    assert store.state.problem is not None
+    assert store.state.problem.kind == "ram"
+    assert store.state.problem.numbers["log_file"] == str(engine.child.log_file)
+    assert engine.close()
+
+
 def test_a_program_that_cannot_be_started_is_a_problem_and_not_an_exception(qtbot: QtBot, tmp_path: Path) -> None:
     store, engine = _engine(tmp_path, argv=[str(tmp_path / "absent")])
     with qtbot.waitSignal(engine.ended, timeout=WAIT_MS):
