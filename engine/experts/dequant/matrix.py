@@ -8,6 +8,7 @@ from engine.contract.estimate import UNPACK_STRIP_VALUES
 from engine.experts.dequant.code import Kind, MatrixCode, Pieces
 from engine.experts.dequant.floats import fp8_rows, plain_rows
 from engine.experts.dequant.fp4 import fp4_rows
+from engine.experts.dequant.gguf import gguf_rows
 from engine.experts.dequant.ints import awq_rows, gptq_rows, int8_rows, packed_rows
 
 _ROWS: dict[Kind, Callable[[MatrixCode, Pieces, int, int], Tensor]] = {
@@ -18,6 +19,7 @@ _ROWS: dict[Kind, Callable[[MatrixCode, Pieces, int, int], Tensor]] = {
     "packed": packed_rows,
     "gptq": gptq_rows,
     "awq": awq_rows,
+    "gguf": gguf_rows,
 }
 _CPU_STRIP_VALUES = 1 << 18  # 1 MiB of float32: it stays in the cache of a core
 
