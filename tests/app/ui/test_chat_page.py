@@ -368,6 +368,19 @@ def test_an_engine_that_fell_silent_can_be_ended_from_the_chat(qtbot: QtBot, pag
     assert page.flow.problem is None
 
 
+def test_a_message_is_as_high_as_it_needs_to_be_however_much_room_there_is(
+    qtbot: QtBot, page: ChatPage, store: ChatStore
+) -> None:
+    chat = store.start_chat("Square?")
+    answer = store.begin_answer(chat.id)
+    store.end_answer(answer.id, "```python\nx ** 2\n```\n\nThat is it.", AnswerEnd.NORMAL, None)
+    page.resize(1000, 900)
+    page.flow.open(chat.id)
+    (row,) = page.column.answers
+    qtbot.waitUntil(lambda: row.height() > 0)
+    assert row.height() == row.sizeHint().height()
+
+
 def test_an_empty_page_says_why_the_engine_failed(page: ChatPage) -> None:
     page.show_session(samples.crashed().session)
     said = [label.text() for label in page.findChildren(EmptyState)[-1].findChildren(QLabel)]
