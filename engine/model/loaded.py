@@ -15,6 +15,22 @@ from engine.model.kv_cache import KvCache
 from engine.model.text_settings import TextSettings
 
 
+def keep_head_flat(model: Any) -> None:
+    """Hand the head its rows as one matrix, whatever they were cut out of.
+
+    The last position of a prompt, [1, 1, M], keeps the stride of all positions; torch then multiplies it as a batch on
+    the CPU and makes a transposed copy of the whole head first: 54 MiB and 0.8 s where 0.04 s do.
+    """
+    head = model.get_output_embeddings()
+    if head is not None:
+        head.register_forward_pre_hook(_flat)
+
+
+def _flat(module: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    hidden, *others = inputs
+    return (hidden.reshape(-1, hidden.shape[-1]).view(hidden.shape), *others)
+
+
 class LoadedModel(LanguageModel):
     """Computes logits with transformers' model, our experts and our KV cache. One thread at a time."""
 
@@ -40,6 +56,7 @@ class LoadedModel(LanguageModel):
         self._chunk = plan.prefill_chunk
         self._resumes = plan.model.resumes_in_chunks
         self._model: Any = model
+        keep_head_flat(model)
         self._cache = cache
         self._cache_argument = cache_argument
         self._device = device

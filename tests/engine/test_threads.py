@@ -6,7 +6,8 @@ import pytest
 
 from engine.threads import prepare_threads
 
-NAMES = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+CACHES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
+NAMES = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", *CACHES)
 
 
 @pytest.fixture(autouse=True)
@@ -41,3 +42,8 @@ def test_a_setting_that_is_no_number_of_threads_is_named(monkeypatch: pytest.Mon
 def test_of_a_list_for_nested_loops_the_first_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "4,2")
     assert prepare_threads(8) == 4
+
+
+def test_code_for_shapes_seen_once_is_not_kept_for_ever() -> None:
+    prepare_threads(8)
+    assert all(int(os.environ[name]) <= 64 for name in CACHES)

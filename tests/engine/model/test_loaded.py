@@ -5,9 +5,13 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
 
 from engine.contract.errors import ContextTooLongError, ModelFolderError
 from engine.model.interface import GenerationCancelledError
+from engine.model.loaded import keep_head_flat
 from tests.engine.model.conftest import Load, Tiny
 from tests.support.reference import prefill, random_prompt
 from tests.support.tiny_models import VOCAB, TinyModel, plan_for
@@ -76,3 +80,35 @@ def test_damaged_generation_settings_are_named(tiny: Tiny, load: Load, tmp_path:
     (folder / "generation_config.json").write_text("{", "utf-8")
     with pytest.raises(ModelFolderError, match=r"generation_config\.json is not JSON"):
         load(plan_for(TinyModel(folder, checkpoint.shape), "llll"))
+
+
+class _Head(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.strides: list[tuple[int, ...]] = []
+
+    @override
+    def forward(self, hidden: Tensor) -> Tensor:
+        self.strides.append(hidden.stride())
+        return hidden
+
+
+class _Headed(nn.Module):
+    def __init__(self, head: nn.Module | None) -> None:
+        super().__init__()
+        self.head = head
+
+    def get_output_embeddings(self) -> nn.Module | None:
+        return self.head
+
+
+def test_the_head_gets_the_last_position_as_a_matrix_of_its_own() -> None:
+    head, prompt = _Head(), torch.arange(24.0).view(1, 6, 4)
+    keep_head_flat(_Headed(head))
+    out = head(prompt[:, -1:])
+    assert head.strides == [(4, 4, 1)], "not (24, 4, 1), for which torch copies the head"
+    assert torch.equal(out, prompt[:, -1:])
+
+
+def test_a_model_without_a_head_is_left_alone() -> None:
+    keep_head_flat(_Headed(None))
