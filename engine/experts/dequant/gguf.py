@@ -47,7 +47,8 @@ def _q8_0(raw: Tensor) -> Tensor:
 
 def _mxfp4(raw: Tensor) -> Tensor:
     table = torch.tensor(E2M1, device=raw.device)
-    return scale_values(raw[:, :1], "U8") * table[_nibbles(raw[:, 1:].contiguous(), 16).int()]
+    numbers = _nibbles(raw[:, 1:].contiguous(), 16)
+    return scale_values(raw[:, :1], "U8") * table.index_select(0, numbers.view(-1).int()).view(numbers.shape)
 
 
 def _scales_and_minima(raw: Tensor) -> tuple[Tensor, Tensor]:

@@ -78,12 +78,14 @@ def _column_major(
 
 def unpack(words: Tensor, bits: int, dim: int) -> Tensor:
     """Numbers of `bits` bits out of int32 words along `dim` (0 or 1), lowest bits first; may cross words."""
-    if dim == 1:
-        return unpack(words.T, bits, 0).T
     mask = (1 << bits) - 1
     if 32 % bits == 0:
         shifts = torch.arange(0, 32, bits, dtype=torch.int32, device=words.device)
+        if dim == 1:
+            return ((words[:, :, None] >> shifts) & mask).reshape(words.shape[0], -1)
         return ((words[:, None, :] >> shifts[None, :, None]) & mask).reshape(-1, words.shape[1])
+    if dim == 1:
+        return unpack(words.T, bits, 0).T
     wide = words.reshape(-1, bits, words.shape[1]).long() & 0xFFFFFFFF  # 32 numbers fill `bits` words
     places = [bits * number for number in range(32)]
     low = torch.tensor([place // 32 for place in places], device=words.device)

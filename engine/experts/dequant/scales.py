@@ -30,4 +30,5 @@ def spread(scales: Tensor, code: MatrixCode) -> Tensor:
     """Repeat each scale over the columns of its tile: [n, tiles across] to [n, columns]."""
     if scales.shape[1] == 1:
         return scales
-    return scales.repeat_interleave(code.tile[1], dim=1)[:, : code.columns]
+    down, across = scales.shape
+    return scales[:, :, None].expand(down, across, code.tile[1]).reshape(down, -1)[:, : code.columns]

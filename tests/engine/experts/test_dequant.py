@@ -14,6 +14,7 @@ from engine.contract.checkpoint_packed import PackedTensor, sort_packed
 from engine.contract.errors import UnsupportedModelError
 from engine.experts.dequant import matrix
 from engine.experts.dequant.code import NUMBER_TYPES, MatrixCode, Pieces, code_of
+from engine.experts.dequant.floats import e4m3_values
 from engine.experts.dequant.matrix import dequantise
 from engine.experts.dequant.scales import scale_values
 from tests.reference.make_compressed_tensors import CASES, COLUMNS, FILE, ROWS
@@ -83,6 +84,13 @@ def test_weights_are_the_same_in_strips_of_any_height(name: str, monkeypatch: py
     for height in (1, 7, 50):
         monkeypatch.setattr(matrix, "_CPU_STRIP_VALUES", height * 320)
         assert torch.equal(_unpack(tensors, 192, 320), values.float())
+
+
+def test_all_numbers_of_8_bits_are_what_torch_makes_of_them() -> None:
+    raw = torch.arange(256).to(torch.uint8)
+    want = raw.view(torch.float8_e4m3fn).float()
+    torch.testing.assert_close(e4m3_values(raw), want, rtol=0, atol=0, equal_nan=True)
+    assert want.isnan().sum() == 2
 
 
 def test_exponents_are_powers_of_two() -> None:
