@@ -49,7 +49,7 @@ def paint_hollow(painter: QPainter, rect: QRectF, tokens: Tokens, *, radius: flo
 
 def _hatch(painter: QPainter, rect: QRectF, path: QPainterPath, tokens: Tokens) -> None:
     painter.save()
-    painter.setClipPath(path)
+    painter.setClipPath(path, Qt.ClipOperation.IntersectClip)  # a cell that fills is clipped already
     painter.setPen(QPen(color(tokens.mark, 150 if tokens.is_light else 95), 1.5))
     x = rect.left() - rect.height()
     while x < rect.right():

@@ -95,16 +95,24 @@ def test_a_cell_fills_from_its_foot_while_its_layer_is_read(shown: LayerStrip) -
     assert colour_in(shown, 36, 0.75) == QColor(DARK.free)
 
 
+def test_the_texture_of_a_tier_fills_with_its_cell(shown: LayerStrip) -> None:
+    shown.show_view(strip(samples.loading(59)))
+    assert shown.shown.cells[59].tier is Tier.LOCKED
+    image, box = shown.grab().toImage(), shown.cell_rect(59).toRect().adjusted(3, 3, -3, -20)
+    empty = {
+        image.pixelColor(x, y).name() for x in range(box.left(), box.right()) for y in range(box.top(), box.bottom())
+    }
+    assert empty == {QColor(DARK.free).name()}
+
+
 def test_asked_stands_above_settled_and_changed_cells_are_outlined(shown: LayerStrip, qtbot: QtBot) -> None:
     low = shown.sizeHint().height()
     shown.show_view(strip(samples.settled()))
     assert shown.sizeHint().height() > low
     box = shown.cell_rect(55)
-    middle, edge = round(box.center().x()), round(box.top())
-    qtbot.waitUntil(
-        lambda: colour_in(shown, 55) != QColor(DARK.pinned)  # has begun to fade, and has ended
-        and shown.grab().toImage().pixelColor(middle, edge).lightness() > 200
-    )
+    middle, outline = round(box.center().x()), round(box.top()) - 1
+    qtbot.waitUntil(lambda: colour_in(shown, 55) != QColor(DARK.pinned))
+    assert shown.grab().toImage().pixelColor(middle, outline) == QColor(DARK.text)
     assert shown.grab().toImage().pixelColor(middle, 5) == QColor(DARK.pinned)
 
 
