@@ -142,6 +142,7 @@ class ChatPage(QWidget):
         flow.changed.connect(self._refresh)
         flow.chats_changed.connect(self._list)
         chats.chosen.connect(self._open)
+        chats.view.clicked.connect(lambda _: self._focus_input())  # the arrow keys go on through the list
         chats.new_asked.connect(self.new_chat)
         chats.renamed.connect(flow.rename)
         chats.delete_asked.connect(self._delete)

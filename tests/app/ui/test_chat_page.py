@@ -400,6 +400,17 @@ def test_shortcuts_reach_search_and_input(qtbot: QtBot, page: ChatPage, store: C
     assert page.composer.edit.hasFocus(), "who comes to the page wants to write"
 
 
+def test_a_click_on_a_chat_opens_it_and_one_can_write_at_once(qtbot: QtBot, page: ChatPage, store: ChatStore) -> None:
+    chat = store.start_chat("old")
+    page.flow.chats_changed.emit()
+    page.activateWindow()
+    view = page.chats.view
+    place = view.visualRect(page.chats.model.index_of(chat.id)).center()
+    QTest.mouseClick(view.viewport(), Qt.MouseButton.LeftButton, pos=place)
+    assert page.flow.chat_id == chat.id
+    assert page.composer.edit.hasFocus()
+
+
 def test_tab_goes_through_the_messages_before_the_input(qtbot: QtBot, page: ChatPage, store: ChatStore) -> None:
     chat = store.start_chat("A question.")
     answer = store.begin_answer(chat.id)
