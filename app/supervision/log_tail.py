@@ -1,14 +1,17 @@
-"""The engine's log: every line on disk, the last ones in memory for the report of a crash."""
+"""The engine's log: lines on disk, newest kept where there are too many, and the last ones in memory for a report."""
 
 import logging
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 from typing import IO
 
 log = logging.getLogger(__name__)
 
 KEPT_LINES = 200
+MOST_BYTES = 8 << 20  # then a new file begins and one earlier file stays: a library that repeats itself fills no disk
 _LONGEST_LINE = 8192  # a program that writes without line feeds must not fill our memory
 
 
@@ -19,6 +22,9 @@ class LogTail:
         self._file = file
         self._on_line = on_line
         self._lines: deque[str] = deque(maxlen=KEPT_LINES)
+        self._out: FileIO | None = None
+        self._size = 0
+        self._given_up = False
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -27,30 +33,34 @@ class LogTail:
 
     def drain(self, stream: IO[bytes]) -> None:
         """Read until the stream ends. Without a writable disk the lines are kept in memory only."""
-        out = self._open()
-        try:
-            while raw := stream.readline(_LONGEST_LINE):
-                line = raw.decode("utf-8", errors="replace").rstrip("\r\n")
-                self._lines.append(line)
-                self._on_line(line)
-                if out is not None:
-                    out = self._write(out, line)
-        finally:
-            if out is not None:
-                out.close()
+        while raw := stream.readline(_LONGEST_LINE):
+            line = raw.decode("utf-8", errors="replace").rstrip("\r\n")
+            self._lines.append(line)
+            self._on_line(line)
+            self._write(f"{line}\n".encode())
+        self._close()
 
-    def _open(self) -> IO[str] | None:
+    def _write(self, line: bytes) -> None:
+        if self._given_up:
+            return
         try:
-            return self._file.open("a", encoding="utf-8", newline="\n", buffering=1)
-        except OSError as cause:
-            log.warning("engine log %s cannot be written: %s", self._file, cause)
-            return None
-
-    def _write(self, out: IO[str], line: str) -> IO[str] | None:
-        try:
-            out.write(f"{line}\n")
+            if self._out is not None and self._size + len(line) > MOST_BYTES:
+                self._out.close()
+                self._out = None
+                self._file.replace(self._file.with_stem(f"{self._file.stem}-earlier"))
+            if self._out is None:
+                self._out = self._file.open("ab", buffering=0)
+                self._size = self._out.tell()
+            self._out.write(line)
+            self._size += len(line)
         except OSError as cause:
             log.warning("engine log %s is given up: %s", self._file, cause)
             self._lines.append(f"(the log file could not be written: {cause.strerror})")
-            return None
-        return out
+            self._given_up = True
+            self._close()
+
+    def _close(self) -> None:
+        if self._out is not None:
+            with suppress(OSError):
+                self._out.close()
+            self._out = None

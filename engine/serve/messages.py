@@ -6,6 +6,7 @@ text of the user turn that follows it. If a template knows no system role at all
 """
 
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,6 +20,7 @@ from engine.serve.openai import ApiError, ChatMessage
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 _BLANK_LINE = "\n\n"
 _PIECE_LETTERS = 1 << 17
+_BREATH_S = 0.001  # whoever waits for the tokenizer gets it now; a lock alone is not fair
 _MANY_LETTERS = 16  # a token; ordinary text has three to five
 # What a template can raise: its own refusals, and slips of its author in a corner we are the first to reach.
 _TEMPLATE_ERRORS = (TemplateError, ValueError, TypeError, LookupError, AttributeError)
@@ -124,6 +126,7 @@ class PromptMaker:
         pieces = range(0, len(text), _PIECE_LETTERS)
         count = 0
         for start in pieces:
+            time.sleep(_BREATH_S)
             with self._using:
                 count += len(
                     self._tokenizer(text[start : start + _PIECE_LETTERS], add_special_tokens=False)["input_ids"]
