@@ -13,8 +13,9 @@ from engine.contract.units import GIB, MIB
 
 Device = Literal["cuda", "cpu", "simulated"]
 
-# Resident after importing torch 2.13 (CPU), transformers, FastAPI and a first multiplication: 356 MiB on Linux.
-# The rest is for the tokenizer (up to 150 MiB for 250,000 words) and buffers of the loader.
+# Measured on Linux, torch 2.13 for CPUs, the demo model loaded, weights, banks and KV cache taken off: 392 MiB resident,
+# 105 of them library files; 430 after prompts of 5,000 tokens (compiled code, see engine/threads.py). A tokenizer of
+# 250,000 words takes 210 MiB more than the demo model's 49,000.
 HOST_RUNTIME_BYTES = 640 * MIB
 CUDA_RUNTIME_BYTES = 1536 * MIB  # assumed: the CUDA build maps its libraries and keeps its own host buffers
 CUDA_CONTEXT_BYTES = 512 * MIB  # assumed where the driver's share was not measured
