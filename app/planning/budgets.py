@@ -13,7 +13,7 @@ from engine.contract.units import GIB, MIB
 
 Device = Literal["cuda", "cpu", "simulated"]
 
-# Measured on Linux, torch 2.13 for CPUs, the demo model loaded, weights, banks and KV cache taken off: 392 MiB resident,
+# Measured on Linux, torch 2.13 for CPUs, demo model loaded, weights, banks and KV cache taken off: 392 MiB resident,
 # 105 of them library files; 430 after prompts of 5,000 tokens (compiled code, see engine/threads.py). A tokenizer of
 # 250,000 words takes 210 MiB more than the demo model's 49,000.
 HOST_RUNTIME_BYTES = 640 * MIB
