@@ -67,6 +67,12 @@ class ReportedError(SplitpinError):
         self.fixes = problem.fixes
 
 
+def in_words(error: Exception) -> str:
+    """The first line of a library's error with its type, without the full stop: part of a sentence of ours."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0].rstrip('.: ')}" if lines else type(error).__name__
+
+
 class UsageError(SplitpinError):
     """The command line or a file the user wrote cannot be understood."""
 

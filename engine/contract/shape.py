@@ -67,6 +67,12 @@ class ExpertShape(Record):
     has_gate: bool = True
     has_bias: bool = False
 
+    @model_validator(mode="after")
+    def _enough(self) -> Self:
+        if self.top_k > self.n_experts:
+            raise ValueError(f"{self.top_k} active experts a token of {self.n_experts}")
+        return self
+
 
 class LayerShape(Record):
     """One decoder layer."""

@@ -12,7 +12,7 @@ from engine.banks.devices import Device
 from engine.checkpoint.loader import TensorReader
 from engine.contract.checkpoint_headers import TensorEntry, TensorTable
 from engine.contract.checkpoint_packed import PackedTensor, sort_packed
-from engine.contract.errors import ModelFileError, NotEnoughVramError, UnsupportedModelError
+from engine.contract.errors import ModelFileError, NotEnoughVramError, UnsupportedModelError, in_words
 from engine.contract.formats import WeightFormat
 from engine.experts.dequant.code import Pieces, code_of, unreadable
 from engine.experts.dequant.matrix import dequantise
@@ -90,9 +90,9 @@ def read_config(folder: Path) -> Any:
     """
     try:
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except (ValueError, KeyError, OSError) as cause:
+    except Exception as cause:  # whatever a strange value makes transformers stumble over
         raise UnsupportedModelError(
-            f"{folder.name} cannot be run: {str(cause).splitlines()[0]}", "Choose another model folder."
+            f"{folder.name} cannot be run: {in_words(cause)}.", "Choose another model folder."
         ) from cause
     for part in (config, *(getattr(config, name, None) for name in config.sub_configs)):
         if part is not None and hasattr(part, "quantization_config"):
@@ -129,16 +129,21 @@ def load_dense(
     found = sort_packed(table.values())
     tensors: dict[str, Any] = {name: LazyTensor(entry, reader) for name, entry in found.plain.items()}
     tensors |= {name: PackedWeight(tensor, reader, dtype, quantised, bits) for name, tensor in found.packed.items()}
-    model, info = stripped.from_pretrained(
-        None,
-        config=config,
-        state_dict=tensors,
-        dtype=dtype,
-        experts_implementation=IMPLEMENTATION,
-        ignore_mismatched_sizes=True,
-        output_loading_info=True,
-        local_files_only=True,
-    )
+    try:
+        model, info = stripped.from_pretrained(
+            None,
+            config=config,
+            state_dict=tensors,
+            dtype=dtype,
+            experts_implementation=IMPLEMENTATION,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+            local_files_only=True,
+        )
+    except (KeyError, TypeError, AttributeError, ValueError) as cause:  # a value that no other check has found
+        raise UnsupportedModelError(
+            f"The model of config.json cannot be built: {in_words(cause)}.", "Download config.json again."
+        ) from cause
     if missing := sorted(info["missing_keys"]):
         raise ModelFileError(
             f"The weight {missing[0]} is missing; {len(missing)} are.",

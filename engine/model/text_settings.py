@@ -1,15 +1,25 @@
 """What a model folder says about text: its tokenizer, the sampling it was tuned for, the tokens that end an answer."""
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
-from engine.contract.errors import ModelFolderError
+from engine.contract.checkpoint_json import MAX_CONFIG_BYTES, read_bounded
+from engine.contract.errors import ModelFolderError, in_words
 from engine.model.hub import transformers
 
 GENERATION_FILE = "generation_config.json"
-_DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+_DEFAULTS = (  # what makes sense, from least to most
+    ("temperature", 0.0, 100.0),
+    ("top_p", 0.0, 1.0),
+    ("top_k", -1.0, 1e9),
+    ("min_p", 0.0, 1.0),
+    ("repetition_penalty", 0.01, 100.0),
+)
+_TOKENIZER_FILES = ("tokenizer.*", "vocab.*", "*.model", "*.tiktoken", "tokenizer_config.json")
+_DOWNLOAD = "Download the model again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +37,7 @@ def read_text_settings(folder: Path, config: Any) -> TextSettings:
     Raises:
         ModelFolderError: there is no usable tokenizer, or the generation settings are not JSON.
     """
-    try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, ImportError) as cause:
-        raise ModelFolderError(
-            f"{folder.name} has no usable tokenizer: {str(cause).splitlines()[0]}", "Download the model again."
-        ) from cause
+    tokenizer = _tokenizer(folder)
     settings = _generation_settings(folder / GENERATION_FILE)
     return TextSettings(
         tokenizer=tokenizer,
@@ -45,25 +50,43 @@ def read_text_settings(folder: Path, config: Any) -> TextSettings:
     )
 
 
+def _tokenizer(folder: Path) -> Any:
+    if not any(any(folder.glob(pattern)) for pattern in _TOKENIZER_FILES):
+        raise ModelFolderError(
+            f"{folder.name} has no usable tokenizer: there is no tokenizer.json or the like.", _DOWNLOAD
+        )
+    try:
+        return transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except Exception as cause:  # whatever a damaged file makes the libraries stumble over
+        raise ModelFolderError(f"{folder.name} has no usable tokenizer: {in_words(cause)}.", _DOWNLOAD) from cause
+
+
 def _generation_settings(file: Path) -> dict[str, Any]:
     if not file.is_file():
         return {}
     try:
-        settings = json.loads(file.read_text("utf-8"))
-    except ValueError as cause:
-        raise ModelFolderError(f"{file.name} is not JSON: {cause}.", "Download the model again.") from cause
+        settings = json.loads(read_bounded(file, MAX_CONFIG_BYTES, ModelFolderError).decode("utf-8"))
+    except (ValueError, RecursionError) as cause:
+        raise ModelFolderError(f"{file.name} is not JSON: {cause!s:.200}.", _DOWNLOAD) from cause
     return settings if isinstance(settings, dict) else {}
 
 
 def _generation_defaults(settings: dict[str, Any]) -> dict[str, float]:
-    """The model's own sampling. `do_sample: false` means greedy, whatever temperature stands beside it."""
-    found = {name: float(settings[name]) for name in _DEFAULTS if _is_number(settings.get(name))}
+    """The model's own sampling. `do_sample: false` means greedy, whatever temperature stands beside it.
+
+    A value that makes no sense is left out, as if the model said nothing.
+    """
+    found: dict[str, float] = {}
+    for name, least, most in _DEFAULTS:
+        value = settings.get(name)
+        if _is_number(value) and math.isfinite(value) and least <= value <= most:
+            found[name] = float(value)
     if settings.get("do_sample") is False:
         found["temperature"] = 0.0
     return found
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

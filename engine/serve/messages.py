@@ -23,7 +23,9 @@ _PIECE_LETTERS = 1 << 17
 _BREATH_S = 0.001  # whoever waits for the tokenizer gets it now; a lock alone is not fair
 _MANY_LETTERS = 16  # a token; ordinary text has three to five
 # What a template can raise: its own refusals, and slips of its author in a corner we are the first to reach.
-_TEMPLATE_ERRORS = (TemplateError, ValueError, TypeError, LookupError, AttributeError)
+_TEMPLATE_ERRORS = (
+    TemplateError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

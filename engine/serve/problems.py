@@ -1,6 +1,6 @@
 """Errors of the serving engine, and words for those nobody foresaw. Tracebacks go to the log, never to people."""
 
-from engine.contract.errors import SplitpinError
+from engine.contract.errors import SplitpinError, in_words
 
 # torch's CPU allocator raises a plain RuntimeError; these are its words on Linux and Windows
 _CPU_MEMORY_WORDS = ("can't allocate memory", "not enough memory")
@@ -49,11 +49,11 @@ def answer_problem(error: Exception) -> SplitpinError:
         return error
     if _is_memory(error):
         return AnswerMemoryError(
-            f"Memory ran out while answering: {_first_line(error)}.",
+            f"Memory ran out while answering: {in_words(error)}.",
             "Shorten the conversation, close other programs, or start the engine with a shorter context.",
         )
     return AnswerFailedError(
-        f"The engine failed while answering: {_first_line(error)}.",
+        f"The engine failed while answering: {in_words(error)}.",
         "Try again; the engine's log has the details.",
     )
 
@@ -64,11 +64,11 @@ def engine_problem(error: Exception) -> SplitpinError:
         return error
     if _is_memory(error):
         return EngineMemoryError(
-            f"Memory ran out: {_first_line(error)}.",
+            f"Memory ran out: {in_words(error)}.",
             "Close other programs, or choose a split that takes less memory.",
         )
     return EngineFaultError(
-        f"The engine failed in a way it does not know: {_first_line(error)}.",
+        f"The engine failed in a way it does not know: {in_words(error)}.",
         "The engine's log has the details.",
     )
 
@@ -80,9 +80,3 @@ def _is_memory(error: Exception) -> bool:
         or type(error).__name__ == "OutOfMemoryError"  # torch's, which may not be imported yet
         or (isinstance(error, RuntimeError) and any(words in text for words in _CPU_MEMORY_WORDS))
     )
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    name = type(error).__name__
-    return f"{name}: {lines[0].rstrip('.')}" if lines else name

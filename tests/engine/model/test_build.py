@@ -275,6 +275,40 @@ def test_a_folder_without_a_tokenizer_is_refused_before_the_weights_are_read(
     assert bench.memory.blocks == []
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("tokenizer.json", "[]"),
+        ("tokenizer.json", '{"version": "1.0"}'),
+        ("tokenizer.json", "[" * 100_000),
+        ("tokenizer_config.json", "[1]"),
+        ("tokenizer_config.json", '{"eos_token": {"a": 5}}'),
+        ("generation_config.json", "[" * 100_000),
+    ],
+    ids=lambda text: text[:20],
+)
+def test_damaged_text_settings_are_an_error_of_the_folder(
+    name: str, text: str, copy_of: Callable[[str], TinyModel]
+) -> None:
+    checkpoint = copy_of("mixtral")
+    (checkpoint.folder / name).write_text(text, "utf-8")
+    bench = Bench()
+    with pytest.raises(ModelFolderError):
+        _load(plan_for(checkpoint, "llll"), bench)
+    assert bench.memory.blocks == []
+
+
+@pytest.mark.parametrize("change", [{"hidden_act": "nope"}, {"rms_norm_eps": None}, {"eos_token_id": "x"}], ids=str)
+def test_a_value_that_no_model_can_be_built_from_is_refused(
+    change: dict[str, object], copy_of: Callable[[str], TinyModel]
+) -> None:
+    checkpoint = copy_of("mixtral")
+    config = json.loads((checkpoint.folder / "config.json").read_text("utf-8"))
+    (checkpoint.folder / "config.json").write_text(json.dumps(config | change), "utf-8")
+    with pytest.raises(UnsupportedModelError):
+        _load(plan_for(checkpoint, "llll"))
+
+
 def test_a_model_type_that_transformers_does_not_know_is_refused(copy_of: Callable[[str], TinyModel]) -> None:
     checkpoint = copy_of("mixtral")
     config = json.loads((checkpoint.folder / "config.json").read_text("utf-8"))

@@ -310,3 +310,13 @@ def test_a_body_longer_than_any_conversation_is_not_read_to_its_end(
 def test_what_any_client_sends_without_need_is_no_error(serve: Serve) -> None:
     fields = {"logprobs": False, "response_format": {"type": "text"}, "tool_choice": "auto", "tools": [], "user": "me"}
     assert serve().chat("hi", **fields).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "template",
+    ["{{ 1 / 0 }}", "{% for i in range(9999999) %}{% endfor %}", "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"],
+)
+def test_whatever_a_template_stumbles_over_is_an_error_of_the_template(serve: Serve, template: str) -> None:
+    response = serve(FakeModel(chat_template=template)).chat("hi")
+    assert response.status_code == 400
+    assert response.json()["error"]["code"] == "chat_template"
