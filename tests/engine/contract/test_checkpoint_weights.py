@@ -19,7 +19,8 @@ Matrix = Callable[[int, int], dict[str, Tensor]]  # rows, columns -> suffix and 
 
 E, M, F = 4, 512, 256
 TINY: Config = QWEN3_30B | {
-    "num_hidden_layers": 2, "hidden_size": M, "moe_intermediate_size": F, "num_experts": E, "num_attention_heads": 4,
+    "num_hidden_layers": 2, "hidden_size": M, "moe_intermediate_size": F, "num_experts": E, "num_experts_per_tok": 2,
+    "num_attention_heads": 4,
     "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 100, "torch_dtype": "bfloat16",
 }  # fmt: skip
 
