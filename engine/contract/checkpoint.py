@@ -78,8 +78,9 @@ def _anatomy(config: Mapping[str, Any]) -> tuple[TextConfig, ConfigFacts, Anatom
     except ValidationError as cause:
         first = cause.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
+        why = first["msg"].removeprefix("Value error, ")
         raise CannotEstimateError(
-            f"The configuration describes an impossible model: {where}: {first['msg']:.120}.",
+            f"The configuration describes an impossible model: {f'{where}: ' if where else ''}{why:.120}.",
             "Choose a folder whose config.json is complete.",
             fact=where,
         ) from cause

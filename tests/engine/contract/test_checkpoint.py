@@ -238,7 +238,7 @@ def test_a_fact_that_decides_memory_is_named_when_it_is_missing_or_wrong(
 
 
 def test_more_active_experts_than_there_are_is_impossible(tmp_path: Path) -> None:
-    with pytest.raises(CannotEstimateError, match="9 active experts a token of 8"):
+    with pytest.raises(CannotEstimateError, match="impossible model: 9 active experts a token of 8"):
         shape_of(QWEN3_30B | {"num_experts": 8, "num_experts_per_tok": 9}, tmp_path)
 
 
