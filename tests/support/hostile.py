@@ -21,7 +21,7 @@ _MODELS = Path(__file__).parents[1] / "reference" / "models.json"
 CONFIGS: tuple[Config, ...] = tuple(row["config"] for row in json.loads(_MODELS.read_text("utf-8")))
 _E, _M, _F = 4, 64, 32
 _TINY: Config = model_configs.QWEN3_30B | {
-    "num_hidden_layers": 2, "hidden_size": _M, "moe_intermediate_size": _F, "num_experts": _E,
+    "num_hidden_layers": 2, "hidden_size": _M, "moe_intermediate_size": _F, "num_experts": _E, "num_experts_per_tok": 2,
     "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 100,
     "torch_dtype": "bfloat16",
 }  # fmt: skip
