@@ -42,11 +42,6 @@ class LayerMap:
     conversions: list[Conversion] = field(default_factory=list)
     packed: PackedLayer | None = None  # where the experts have to be unpacked
 
-    @property
-    def source_bytes(self) -> int:
-        """Bytes read from the files."""
-        return sum(read.nbytes for read in self.reads)
-
 
 class ExpertMap:
     """The map of a whole checkpoint, layer by layer."""
@@ -75,7 +70,6 @@ class ExpertMap:
             )
         self.layers = {layer: _layer_map(found, layouts[layer], quantised) for layer, found in modules.items()}
         self._by_path = {found.path: found.layer for found in model.experts_modules}
-        self.expert_keys: set[str] = set()
         self._match()
         self._check_complete()
 
@@ -146,7 +140,6 @@ class ExpertMap:
             layer = self._by_path.get(path)
             if layer is None or name not in self.layers[layer].found.shapes:
                 continue
-            self.expert_keys.add(key)
             mapped, converter = self.layers[layer], by_pattern.get(pattern or "")
             if mapped.packed is not None and not name.endswith("_bias"):
                 _add_packed(mapped.packed, name, key, tensor, pattern, converter)

@@ -172,14 +172,6 @@ def test_the_guard_ends_a_child_that_came_too_late() -> None:
     assert (done.returncode, done.stdout) == (1, "")
 
 
-def test_the_guard_follows_nobody_without_a_parent() -> None:
-    from engine.system.parent_guard import die_with_parent
-
-    before = threading.active_count()
-    die_with_parent(None)
-    assert threading.active_count() == before
-
-
 def test_the_guard_is_cheap_to_import() -> None:
     code = (
         "import sys; import engine.system.parent_guard, engine.system.posix_parent;"
