@@ -3,7 +3,7 @@
 import argparse
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from app.core.session import EngineStage, SessionState
@@ -26,6 +26,7 @@ from app.doors.common import (
 from app.doors.headless import HeadlessEngine, is_ready
 from app.doors.output import print_json, say, tell
 from app.doors.plan import add_wishes, plan_of
+from app.planning.advice import Advice, advice
 from app.planning.speed import SpeedRun, run_of
 from app.supervision.ledger import RunLedger
 from app.supervision.scan import Scanner, refuse_start
@@ -184,6 +185,7 @@ def _document(answer: _Answer, plan: MemoryPlan, residency: ResidencyReport, rea
             "pools": {pool.value: plan.pool_bytes(pool) for pool in Pool},
         },
         "residency": residency.model_dump(mode="json"),
+        "advice": [asdict(one) for one in advice(residency)],
         "run_id": ready.run_id,
     }
 
@@ -205,7 +207,12 @@ def _summary(answer: _Answer, plan: MemoryPlan, residency: ResidencyReport) -> s
     lines = [" · ".join(parts), f"{residency.device}: layers {settled} · {memory}", f"self-test: {residency.self_test}"]
     for layer in residency.fallen:
         lines.append(f"layer {layer.layer}: asked {layer.asked}, got {layer.settled}: {layer.cause}")
+    lines += [f"{one.title}. {one.fix}{_as_option(one)}." for one in advice(residency)]
     return "\n".join(lines)
+
+
+def _as_option(one: Advice) -> str:
+    return "" if one.pin_cap_bytes is None else f": --pin-cap {one.pin_cap_bytes}"
 
 
 _SHOWN = (EngineStage.STARTING, EngineStage.LOADING, EngineStage.CHECKING)  # the others show by what follows

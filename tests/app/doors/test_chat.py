@@ -88,6 +88,7 @@ def test_people_read_the_answer_on_standard_output_and_the_rest_beside_it(
     assert "3 tokens" in captured.err
     assert "simulated GPU" in captured.err
     assert "asked pinned, got locked: The driver refused" in captured.err
+    assert "fewer than you asked for. Use" in captured.err and "--pin-cap" in captured.err, "what to do next time"
 
 
 def test_the_length_of_the_answer_can_be_limited(
@@ -250,5 +251,6 @@ def test_the_demo_model_knows_paris_in_every_tier(
     fallen = [layer for layer in layers if layer["asked"] != layer["settled"]]
     assert bool(fallen) == (gpu is not None and "refuse" in gpu)
     assert all("refuse" in layer["cause"] or "refusal" in layer["cause"] for layer in fallen)
+    assert [one["kind"] for one in document["advice"]] == (["pin"] if fallen else [])
     assert document["plan"]["pools"]["ram"] < 8 * GIB
     assert _no_run_left(tmp_path)
