@@ -10,8 +10,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from engine.banks.arena import BankArena
 from engine.banks.bank import BankLayout
 from engine.banks.cpu_device import CpuDevice
@@ -23,19 +21,15 @@ from engine.contract.checkpoint import read_config as read_settings
 from engine.contract.checkpoint import read_headers, resolve_model_folder
 from engine.contract.checkpoint_formats import packed_bits_of_config
 from engine.contract.errors import UnsupportedModelError
-from engine.contract.estimate import slot_bytes
 from engine.contract.events import Event, LayerSettled, Loading, Stage
 from engine.contract.families import text_config
 from engine.contract.formats import WeightFormat
-from engine.contract.plan import MemoryPlan, Pool, Tier
-from engine.experts.expert_kernel import kernel_for
-from engine.experts.layer import ExpertLayer, InPlace
-from engine.experts.reference_kernel import Scratch
-from engine.experts.transfer import SlotPool
-from engine.model.dense import DENSE_DTYPES, WEIGHTS, load_dense, read_config
+from engine.contract.plan import MemoryPlan, Tier
+from engine.model.dense import WEIGHTS, load_dense, read_config
 from engine.model.expert_map import ExpertMap
-from engine.model.kv_cache import cache_for, check_layers
+from engine.model.kv_cache import check_layers
 from engine.model.loaded import LoadedModel
+from engine.model.parts import Parts
 from engine.model.self_test import self_test
 from engine.model.text_settings import read_text_settings
 from engine.system import select
@@ -43,7 +37,6 @@ from engine.system.protocols import HostAllocator, PageLocker
 
 _log = logging.getLogger(__name__)
 _FILL_ORDER = (Tier.VRAM, Tier.PINNED, Tier.LOCKED, Tier.PAGEABLE)
-_RESERVES = ("workspace", "driver")  # counted by the plan, allocated by torch and the driver while they work
 
 
 class Drivers:
@@ -165,7 +158,7 @@ class _Load:
         self._layouts = {layer: known[storage] for layer, storage in storages.items()}
         first = next(iter(known.values()))
         self._arena = BankArena(first, drivers.allocator, drivers.device, drivers.locker)
-        self._dtype = DENSE_DTYPES[plan.model.dense_format]
+        self._parts = Parts(plan, drivers.device, self._arena)
         routed = sum(part.bytes for layout in self._layouts.values() for part in layout.record.parts)
         total = plan.model.dense_bytes + routed * plan.model.experts.n_experts
         self._progress = _Progress(report, len(plan.tiers), total)
@@ -185,7 +178,7 @@ class _Load:
         with TensorReader(self._meter) as reader:
             self._undo.callback(self._device.close)
             self._undo.callback(gc.collect)  # before the device closes: the modules refer to each other
-            self._reserve()
+            self._parts.reserve(plan)
             self._stage("dense")
             model = load_dense(
                 config,
@@ -197,29 +190,28 @@ class _Load:
                 bits=packed_bits_of_config(settings),
             )
             self._stage("cache")
-            cache = cache_for(config, plan.model, plan.context_tokens, self._device, self._dtype)
-            self._undo.callback(cache.close)
+            self._undo.callback(self._parts.close_cache)
+            self._parts.open_cache(plan.context_tokens, config)
             experts = ExpertMap(model, table, self._layouts, quantised)
-            layers = self._fill(experts, reader)
+            self._fill(experts, reader)
             self._note_dense()
         self._stage("checking")
-        words = self._self_test(layers, experts)
+        words = self._self_test(experts)
         residency = residency_report(
             plan,
             device=self._device.name,
             device_bytes=self._device.allocated,
             placements=self._arena.placements,
             self_test=words,
-            kernels={form: layers[layer].kernel.name for layer in sorted(layers) for form in self._formats(layer)},
+            kernels=self._parts.kernels,
         )
         release = ExitStack()
         loaded = LoadedModel(
             plan,
             model=model,
-            cache=cache,
+            parts=self._parts,
             cache_argument=_cache_argument(model),
             text=text,
-            device=self._device.torch_device,
             residency=residency,
             release=release.close,
         )
@@ -231,60 +223,33 @@ class _Load:
         self._progress.stage = stage
         self._meter.tell()
 
-    def _reserve(self) -> None:
-        pool = Pool.RAM if self._plan.device == "cpu" else Pool.VRAM
-        for line in self._plan.ledger:
-            if line.pool is pool and line.what in _RESERVES:
-                self._device.reserve(line.bytes, line.what)
-
     def _note_dense(self) -> None:
         actual, planned = self._device.allocated[WEIGHTS], self._plan.model.dense_bytes
         if actual != planned:
             _log.warning("dense weights take %d B, the plan counts %d B", actual, planned)
 
-    def _fill(self, experts: ExpertMap, reader: TensorReader) -> dict[int, ExpertLayer]:
+    def _fill(self, experts: ExpertMap, reader: TensorReader) -> None:
         """Fill and settle the banks: VRAM first, then pins, as a pin quota shrinks with the VRAM in use."""
-        plan = self._plan
-        slots = self._slots()
-        scratch = Scratch()
+        plan, parts = self._plan, self._parts
+        self._undo.callback(parts.close_slots)
+        parts.open_slots(plan.expert_slots)
         self._undo.callback(self._arena.close)
+        self._undo.callback(parts.detach)
         tiers = dict(zip(plan.model.moe_layers, plan.tiers, strict=True))
-        layers: dict[int, ExpertLayer] = {}
         self._stage("experts")
         for layer in sorted(tiers, key=lambda number: (_FILL_ORDER.index(tiers[number]), number)):
-            found = experts.layers[layer].found
             bank = self._arena.create(layer, self._layouts[layer])
             experts.fill(bank, reader)
             packed = experts.read_packed(layer, reader)
             if packed is not None and packed.whole_bytes:
                 self._device.reserve(packed.whole_bytes, WEIGHTS)
             placement = self._arena.settle(bank, tiers[layer])
-            through_slots = placement.settled is Tier.PINNED
-            records = slots if through_slots and slots is not None else InPlace()
-            on_host = placement.settled in (Tier.LOCKED, Tier.PAGEABLE)
-            device = torch.device("cpu") if on_host else self._device.torch_device
-            kernel = kernel_for(
-                bank.layout, found.part_shapes, packed, dtype=self._dtype, device=device, scratch=scratch
-            )
-            layers[layer] = ExpertLayer(bank, kernel, records, device)
-            self._undo.callback(found.detach)
-            found.attach(layers[layer])
+            parts.add_layer(experts.layers[layer].found, bank, packed, placement.settled)
             self._progress.layers_done += 1
             self._meter.tell()
             settled = LayerSettled(layer=layer, asked=placement.asked, settled=placement.settled, cause=placement.cause)
             self._report(settled)
         self._warn_of_pageable()
-        return layers
-
-    def _formats(self, layer: int) -> tuple[str, ...]:
-        return tuple(form.value for form in self._layouts[layer].storage.formats)
-
-    def _slots(self) -> SlotPool | None:
-        if not self._plan.expert_slots or not self._device.has_vram:
-            return None
-        slots = SlotPool(self._plan.expert_slots, slot_bytes(self._plan.model), self._device)
-        self._undo.callback(slots.close)
-        return slots
 
     def _warn_of_pageable(self) -> None:
         fallen = [
@@ -295,15 +260,15 @@ class _Load:
         if fallen:
             _log.warning("layers %s are pageable: the system may write them to disk", fallen)
 
-    def _self_test(self, layers: dict[int, ExpertLayer], experts: ExpertMap) -> str:
+    def _self_test(self, experts: ExpertMap) -> str:
         with TensorReader(Meter(lambda _: None, self._cancelled)) as reader:
             return self_test(
-                layers,
+                self._parts.layers,
                 self._arena.placements,
                 experts,
                 reader,
                 device=self._device.torch_device,
-                dtype=self._dtype,
+                dtype=self._parts.dtype,
                 shape=self._plan.model.experts,
             )
 

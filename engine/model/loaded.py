@@ -12,6 +12,7 @@ from engine.contract.plan import MemoryPlan
 from engine.contract.residency import ResidencyReport
 from engine.model.interface import GenerationCancelledError, LanguageModel
 from engine.model.kv_cache import KvCache
+from engine.model.parts import Parts
 from engine.model.text_settings import TextSettings
 
 
@@ -39,10 +40,9 @@ class LoadedModel(LanguageModel):
         plan: MemoryPlan,
         *,
         model: Any,
-        cache: KvCache,
+        parts: Parts,
         cache_argument: str,
         text: TextSettings,
-        device: torch.device,
         residency: ResidencyReport,
         release: Callable[[], None],
     ) -> None:
@@ -57,12 +57,17 @@ class LoadedModel(LanguageModel):
         self._resumes = plan.model.resumes_in_chunks
         self._model: Any = model
         keep_head_flat(model)
-        self._cache = cache
+        self._parts = parts
         self._cache_argument = cache_argument
-        self._device = device
+        self._device = parts.device.torch_device
         self._residency = residency
         self._release: Callable[[], None] | None = release
         self._cached = 0
+
+    @property
+    def _cache(self) -> KvCache:
+        assert self._parts.cache is not None
+        return self._parts.cache
 
     @property
     @override

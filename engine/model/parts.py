@@ -1,0 +1,134 @@
+"""The parts of a loaded model that a new plan may move or resize: expert layers, slots, KV cache.
+
+What holds them asks here every time, so that an exchanged part is the one that is used and, at the end, freed.
+"""
+
+from typing import Any
+
+import torch
+
+from engine.banks.arena import BankArena
+from engine.banks.bank import ExpertBank
+from engine.banks.devices import Device
+from engine.contract.estimate import slot_bytes
+from engine.contract.plan import LedgerLine, MemoryPlan, Pool, Tier
+from engine.experts.expert_kernel import kernel_for
+from engine.experts.layer import ExpertLayer, InPlace
+from engine.experts.reference_kernel import PackedExperts, Scratch
+from engine.experts.transfer import SlotPool
+from engine.model.dense import DENSE_DTYPES
+from engine.model.experts_function import ExpertsModule
+from engine.model.kv_cache import KvCache, cache_for
+
+RESERVES = ("workspace", "driver")  # counted by the plan, allocated by torch and the driver while they work
+
+
+class Parts:
+    """Opened one by one while loading; `close_*` may be called at any time, and twice."""
+
+    def __init__(self, plan: MemoryPlan, device: Device, arena: BankArena) -> None:
+        self.plan = plan
+        self.device = device
+        self.arena = arena
+        self.dtype = DENSE_DTYPES[plan.model.dense_format]
+        self.layers: dict[int, ExpertLayer] = {}
+        self.modules: dict[int, ExpertsModule] = {}
+        self.slots: SlotPool | None = None
+        self.cache: KvCache | None = None
+        self._packed: dict[int, PackedExperts | None] = {}
+        self._scratch = Scratch()
+        self._config: Any = None
+
+    # -- reserves, cache, slots -----------------------------------------------------------------------------------
+
+    def reserve(self, plan: MemoryPlan) -> None:
+        """Count what others allocate beside us.
+
+        Raises:
+            NotEnoughVramError: it would not fit.
+        """
+        for line in _reserves(plan):
+            self.device.reserve(line.bytes, line.what)
+
+    def unreserve(self, plan: MemoryPlan) -> None:
+        """Undo `reserve`."""
+        for line in _reserves(plan):
+            self.device.release(line.bytes, line.what)
+
+    def open_cache(self, context_tokens: int, config: Any = None) -> KvCache:
+        """Allocate an empty KV cache; `config` is the model's, named the first time.
+
+        Raises:
+            PlanMismatchError: the bytes are not those of the plan.
+            NotEnoughVramError: they do not fit.
+        """
+        self._config = config or self._config
+        self.cache = cache_for(self._config, self.plan.model, context_tokens, self.device, self.dtype)
+        return self.cache
+
+    def close_cache(self) -> None:
+        """Give the cache back."""
+        cache, self.cache = self.cache, None
+        if cache is not None:
+            cache.close()
+
+    def open_slots(self, slots: int) -> None:
+        """Allocate the slots, where there are any.
+
+        Raises:
+            NotEnoughVramError: they do not fit.
+        """
+        if slots and self.device.has_vram:
+            self.slots = SlotPool(slots, slot_bytes(self.plan.model), self.device)
+
+    def close_slots(self) -> None:
+        """Give the slots back."""
+        slots, self.slots = self.slots, None
+        if slots is not None:
+            slots.close()
+
+    # -- layers ---------------------------------------------------------------------------------------------------
+
+    def add_layer(self, found: ExpertsModule, bank: ExpertBank, packed: PackedExperts | None, settled: Tier) -> None:
+        """Let a module of the model compute from a filled and settled bank."""
+        self.modules[bank.layer] = found
+        self._packed[bank.layer] = packed
+        self.attach(bank, settled)
+
+    def attach(self, bank: ExpertBank, settled: Tier) -> ExpertLayer:
+        """Make what computes a layer anew, for the tier its bank is in now."""
+        found = self.modules[bank.layer]
+        records = self.slots if settled is Tier.PINNED and self.slots is not None else InPlace()
+        on_host = settled in (Tier.LOCKED, Tier.PAGEABLE)
+        device = torch.device("cpu") if on_host else self.device.torch_device
+        kernel = kernel_for(
+            bank.layout,
+            found.part_shapes,
+            self._packed[bank.layer],
+            dtype=self.dtype,
+            device=device,
+            scratch=self._scratch,
+        )
+        layer = self.layers[bank.layer] = ExpertLayer(bank, kernel, records, device)
+        found.attach(layer)
+        return layer
+
+    def detach(self) -> None:
+        """Let all modules go of their banks."""
+        for found in self.modules.values():
+            found.detach()
+        self.layers.clear()
+
+    @property
+    def kernels(self) -> dict[str, str]:
+        """What computes experts of each format."""
+        return {
+            form.value: layer.kernel.name
+            for _, layer in sorted(self.layers.items())
+            for form in layer.bank.layout.storage.formats
+        }
+
+
+def _reserves(plan: MemoryPlan) -> list[LedgerLine]:
+    pool = Pool.RAM if plan.device == "cpu" else Pool.VRAM
+    return [line for line in plan.ledger if line.pool is pool and line.what in RESERVES]
