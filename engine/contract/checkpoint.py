@@ -15,7 +15,7 @@ from engine.contract.checkpoint_folder import CONFIG_NAME, model_name, resolve_m
 from engine.contract.checkpoint_formats import expert_storage_of_config, packed_bits_of_config, plain_format_of_config
 from engine.contract.checkpoint_headers import TensorEntry, TensorTable, has_weights, read_headers
 from engine.contract.checkpoint_json import read_config_file
-from engine.contract.checkpoint_names import is_expert_tensor, is_not_loaded, layer_of
+from engine.contract.checkpoint_names import expert_name, is_not_loaded, layer_of
 from engine.contract.checkpoint_packed import sort_packed, unpacked_values
 from engine.contract.errors import CannotEstimateError, ModelFileError
 from engine.contract.estimate import bank_bytes
@@ -157,7 +157,9 @@ def _from_headers(
             or (layer is not None and layer >= len(anatomy.layers))
         ):
             continue  # layers for guessing ahead or for speech, and tables that are computed anew
-        if is_expert_tensor(entry.name):
+        if (expert := expert_name(entry.name)) is not None:
+            if expert.expert is not None and 0 <= expert.expert - anatomy.experts.n_experts < anatomy.idle_experts:
+                continue  # transformers saves weights for them, which nothing uses
             experts.setdefault(-1 if layer is None else layer, []).append(entry)
         elif not (anatomy.tied and entry.name.endswith("lm_head.weight")):
             dense.append(entry)

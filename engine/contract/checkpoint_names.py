@@ -89,11 +89,6 @@ def tensor_parts(name: str) -> tuple[str, Purpose | None]:
     return (name, None) if purpose is None or not base else (base, purpose)
 
 
-def is_expert_tensor(name: str) -> bool:
-    """Whether a tensor belongs to the routed experts: weights, biases and scales, but not the router."""
-    return expert_name(name) is not None
-
-
 def layer_of(name: str) -> int | None:
     """The decoder layer of the language model that a tensor's name gives, if any."""
     match = _LAYER.search(name)

@@ -32,6 +32,7 @@ class Mixer:
 
     kv: KvShape | None = None
     state: StateShape | None = None
+    more_kv: tuple[KvShape, ...] = ()
     weights: DenseCount = DenseCount()
 
 
@@ -48,6 +49,8 @@ class Anatomy:
     body: DenseCount  # all layers
     fp32_names: tuple[str, ...] = ()  # weights whose name contains one of these are kept in fp32
     tied: bool = False
+    streams: int = 1  # residual streams of M values
+    idle_experts: int = 0  # choices of the router behind the last expert, which compute nothing
 
     @property
     def dense(self) -> DenseCount:
@@ -120,7 +123,7 @@ class Family:
         require_experts(facts, any(moe))
         width = facts.required("hidden_size")
         layers = tuple(
-            LayerShape(index=index, kv=mixer.kv, state=mixer.state, moe=is_moe)
+            LayerShape(index=index, kv=mixer.kv, more_kv=mixer.more_kv, state=mixer.state, moe=is_moe)
             for index, (mixer, is_moe) in enumerate(zip(mixers, moe, strict=True))
         )
         body = DenseCount()

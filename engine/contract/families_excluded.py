@@ -22,7 +22,6 @@ NOT_RUNNABLE: dict[str, str] = {
     "dbrx": "its experts are stored and called in a way of their own",
     "doge": "its experts are single neurons fetched by keys",
     "jetmoe": "its attention has experts too",
-    "longcat_flash": "its experts are called in a way of their own",
     "nllb_moe": "it is an encoder-decoder model",
     "step3p5": "its experts are called in a way of their own",
     "step3p7": "its experts are called in a way of their own",

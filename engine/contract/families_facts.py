@@ -62,7 +62,7 @@ class ConfigFacts:
                 _FIX,
                 fact=key,
             )
-        most = _MOST_LAYERS if key == "num_hidden_layers" else _MOST
+        most = _MOST_LAYERS if key in ("num_hidden_layers", "num_layers") else _MOST
         if value > most:
             raise CannotEstimateError(
                 f"config.json says {key} = {value!r:.60}; more than {most:,} are not believed.", _FIX, fact=key

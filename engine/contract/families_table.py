@@ -6,6 +6,7 @@ from engine.contract.families_hybrid import HYBRID_FAMILIES
 from engine.contract.families_latent import LATENT_FAMILIES
 from engine.contract.families_nemotron import NEMOTRON_H
 from engine.contract.families_sliding import SLIDING_FAMILIES
+from engine.contract.families_own_experts import OWN_EXPERTS_FAMILIES
 from engine.contract.families_zaya import ZAYA
 
 FAMILIES: dict[str, AnatomyRule] = {
@@ -14,6 +15,8 @@ FAMILIES: dict[str, AnatomyRule] = {
     **LATENT_FAMILIES,
     **HYBRID_FAMILIES,
     "nemotron_h": NEMOTRON_H,
+    **OWN_EXPERTS_FAMILIES,
+    "deepseek_v4": deepseek_v4,
     "zaya": ZAYA,
 }
 

@@ -89,6 +89,7 @@ class Difference(Record):
     what: str
     config_bytes: int = Field(ge=0)
     file_bytes: int = Field(ge=0)
+    more_kv: tuple[KvShape, ...] = Field(default=(), description="of further attentions in the same layer, in order")
 
 
 class ModelShape(Record):
@@ -158,5 +159,11 @@ class ModelShape(Record):
 
     @property
     def kv_layers(self) -> tuple[KvShape, ...]:
-        """KV shapes of the layers that keep keys and values."""
-        return tuple(layer.kv for layer in self.layers if layer.kv is not None)
+        """KV shapes of all attentions that keep keys and values."""
+        return tuple(layer.kv for layer in self.cached_layers if layer.kv is not None)
+    @property
+    def cached_layers(self) -> tuple[LayerShape, ...]:
+        """What transformers' cache has a layer each for: all layers, and one more for each further attention."""
+        parts = ((layer, *(LayerShape(index=layer.index, kv=kv) for kv in layer.more_kv)) for layer in self.layers)
+        return tuple(part for together in parts for part in together)
+

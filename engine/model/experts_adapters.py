@@ -46,3 +46,23 @@ def _llama4_block(self: Any, hidden_states: Tensor) -> tuple[Tensor, Tensor]:
     routed = splitpin_experts(self.experts, weighted.flatten(0, 1), chosen.reshape(-1, 1), ones)
     out = self.shared_expert(rows) + routed.view(*chosen.shape, -1).sum(dim=1)
     return out, logits
+
+
+def _longcat(experts: Any) -> None:
+    """Choices behind the last expert compute nothing; the module holds weights for them all the same."""
+    _describe(experts, _gated)
+    experts.gate_up_proj = nn.Parameter(experts.gate_up_proj[: experts.num_routed_experts], requires_grad=False)
+    experts.forward = MethodType(_longcat_experts, experts)
+
+
+def _longcat_experts(self: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
+    """As LongcatFlashExperts.forward: a choice behind the last expert hands its input on."""
+    routed = _through_interface(self, hidden_states, top_k_index, top_k_weights)
+    unchanged = (top_k_weights * (top_k_index >= self.num_routed_experts)).sum(dim=-1, keepdim=True)
+    return cast(Tensor, routed + (hidden_states * unchanged).to(routed.dtype))
+
+
+_ADAPTERS: dict[str, Callable[[Any], None]] = {
+    "Llama4TextMoe": _llama4,
+    "LongcatFlashExperts": _longcat,
+}

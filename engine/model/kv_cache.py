@@ -52,7 +52,7 @@ class KvCache(Cache):
         self._value_bytes = value_bytes
         self.nbytes = 0
         self.state_nbytes = 0
-        layers = [self._layer(layer) for layer in shape.layers]
+        layers = [self._layer(layer) for layer in shape.cached_layers]
         _must_equal("KV cache", self.nbytes, kv_cache_bytes(shape, context_tokens))
         _must_equal("states of a sequence", self.state_nbytes, state_bytes(shape))
         Cache.__init__(self, layers=layers)  # not super(): a model may ask for a kind of cache that is built otherwise
@@ -127,10 +127,7 @@ def check_layers(config: Any, shape: ModelShape) -> None:
         PlanMismatchError: a layer differs, so that the cache would forget too early or the plan counts too much.
     """
     stock: list[Any] = list(DynamicCache(config=config).layers)
-    for layer in shape.layers:
-        if layer.index >= len(stock):
-            continue
-        theirs = stock[layer.index]
+    for layer, theirs in zip(shape.cached_layers, stock, strict=False):
         window = getattr(theirs, "sliding_window", None)
         if layer.kv is not None and window != layer.kv.window:
             raise PlanMismatchError(

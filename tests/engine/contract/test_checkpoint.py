@@ -11,7 +11,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from engine.contract.checkpoint import read_shape, resolve_model_folder
-from engine.contract.checkpoint_names import is_expert_tensor
+from engine.contract.checkpoint_names import expert_name
 from engine.contract.errors import (
     CannotEstimateError,
     ModelFileError,
@@ -133,7 +133,7 @@ def test_parts_for_pictures_in_the_files_are_counted_as_they_are_loaded(tmp_path
     ],
 )
 def test_what_every_token_uses_is_no_expert_tensor(name: str) -> None:
-    assert not is_expert_tensor(name)
+    assert expert_name(name) is None
 
 
 def test_experts_that_do_not_match_the_configuration_are_refused(tmp_path: Path) -> None:

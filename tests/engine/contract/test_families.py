@@ -149,6 +149,10 @@ OTHER_CASES: dict[str, list[dict[str, Any]]] = {
     ],
     "qwen3_5_moe_text": [{}, {"layer_types": _HALF_LINEAR, "linear_num_value_heads": 48, "attention_bias": True}],
     "qwen3_next": [{}, {"mlp_only_layers": [0, 3], "linear_key_head_dim": 64, "linear_conv_kernel_dim": 3,
+    "longcat_flash": [
+        {},
+        {**_LATENT_SIZES, "head_dim": 32, "zero_expert_num": 0, "attention_bias": True, "router_bias": True},
+    ],
                         "attention_bias": True, "decoder_sparse_step": 2}],
     "sarvam_mla": [{}, {**_LATENT_SIZES, "q_lora_rank": 64, "num_shared_experts": 2}],
     "zaya": [
@@ -376,8 +380,8 @@ def test_the_rules_say_what_transformers_builds(
     if text.model_type in CASES or text.model_type in NESTED_TEXTS:
         assert [layer.kv for layer in shape.layers] == _kv_shapes(model, text)
     if config.model_type != "gemma4":  # its masks look at the tokens, which have no values here
-        assert [_memory_only(layer) for layer in shape.layers] == _kept(model)
-    assert len(shape.layers) == text.num_hidden_layers
+        assert [_memory_only(layer) for layer in shape.cached_layers] == _kept(model)
+    assert len(shape.cached_layers) == text.num_hidden_layers
     assert shape.vocab_size == text.vocab_size
     assert shape.max_context_tokens == text.max_position_embeddings
     assert shape.dense_format is WeightFormat.BF16
