@@ -1,5 +1,6 @@
 """Experts that transformers does not call through its experts interface, made to look as if it did."""
 
+from collections.abc import Callable
 from types import MethodType
 from typing import Any, cast
 
@@ -7,27 +8,37 @@ from torch import Tensor, nn
 
 
 def adopt_experts(model: nn.Module) -> None:
-    """Give the experts of such families the attributes of the interface, and their blocks a forward that uses it."""
+    """Give the experts of such families the attributes of the interface, and a forward that uses it."""
     for module in list(model.modules()):
-        if type(module).__name__ == "Llama4TextMoe":
-            block = cast(Any, module)
-            _describe(block.experts)
-            block.forward = MethodType(_llama4_block, block)
+        if adapt := _ADAPTERS.get(type(module).__name__):
+            adapt(cast(Any, module))
 
 
-def _describe(experts: Any) -> None:
-    """What the interface's decorator would have noted of Llama 4: gate and up fused, matrices transposed, no biases."""
+def _describe(experts: Any, activate: Callable[[Any, Tensor], Tensor], *, transposed: bool = False) -> None:
+    """What the interface's decorator would have noted: gate and up fused, no biases."""
     experts.has_gate = True
     experts.has_bias = False
-    experts.is_transposed = True
+    experts.is_transposed = transposed
     experts.is_concatenated = True
     experts.has_post_expert_norm = False
-    experts._apply_gate = MethodType(_apply_gate, experts)
+    experts._apply_gate = MethodType(activate, experts)
 
 
-def _apply_gate(self: Any, gate_up: Tensor) -> Tensor:
+def _gated(self: Any, gate_up: Tensor) -> Tensor:
     gate, up = gate_up.chunk(2, dim=-1)
-    return cast(Tensor, up * self.act_fn(gate))
+    return cast(Tensor, self.act_fn(gate) * up)
+
+
+def _through_interface(experts: Any, hidden_states: Tensor, index: Tensor, weights: Tensor) -> Tensor:
+    """[T, M], [T, A], [T, A] to [T, M]."""
+    from engine.model.experts_function import splitpin_experts
+
+    return splitpin_experts(experts, hidden_states, index, weights)
+
+
+def _llama4(block: Any) -> None:
+    _describe(block.experts, _gated, transposed=True)
+    block.forward = MethodType(_llama4_block, block)
 
 
 def _llama4_block(self: Any, hidden_states: Tensor) -> tuple[Tensor, Tensor]:
@@ -36,14 +47,12 @@ def _llama4_block(self: Any, hidden_states: Tensor) -> tuple[Tensor, Tensor]:
     There every expert gets every token, with a weight of zero where it was not chosen; an expert without biases makes
     zero of that.
     """
-    from engine.model.experts_function import splitpin_experts
-
     rows = hidden_states.reshape(-1, self.hidden_dim)
     scores, logits = self.router(rows)
     chosen = logits.topk(self.top_k, dim=1).indices
     weighted = rows[:, None, :] * scores.gather(1, chosen)[:, :, None]
     ones = scores.new_ones(chosen.numel(), 1)
-    routed = splitpin_experts(self.experts, weighted.flatten(0, 1), chosen.reshape(-1, 1), ones)
+    routed = _through_interface(self.experts, weighted.flatten(0, 1), chosen.reshape(-1, 1), ones)
     out = self.shared_expert(rows) + routed.view(*chosen.shape, -1).sum(dim=1)
     return out, logits
 
