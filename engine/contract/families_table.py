@@ -16,7 +16,6 @@ FAMILIES: dict[str, AnatomyRule] = {
     **HYBRID_FAMILIES,
     "nemotron_h": NEMOTRON_H,
     **OWN_EXPERTS_FAMILIES,
-    "deepseek_v4": deepseek_v4,
     "zaya": ZAYA,
 }
 
