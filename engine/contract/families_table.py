@@ -5,8 +5,8 @@ from engine.contract.families_full import FULL_FAMILIES
 from engine.contract.families_hybrid import HYBRID_FAMILIES
 from engine.contract.families_latent import LATENT_FAMILIES
 from engine.contract.families_nemotron import NEMOTRON_H
-from engine.contract.families_sliding import SLIDING_FAMILIES
 from engine.contract.families_own_experts import OWN_EXPERTS_FAMILIES
+from engine.contract.families_sliding import SLIDING_FAMILIES
 from engine.contract.families_zaya import ZAYA
 
 FAMILIES: dict[str, AnatomyRule] = {
@@ -14,8 +14,9 @@ FAMILIES: dict[str, AnatomyRule] = {
     **SLIDING_FAMILIES,
     **LATENT_FAMILIES,
     **HYBRID_FAMILIES,
-    "nemotron_h": NEMOTRON_H,
     **OWN_EXPERTS_FAMILIES,
+    "deepseek_v4": deepseek_v4,
+    "nemotron_h": NEMOTRON_H,
     "zaya": ZAYA,
 }
 

@@ -79,6 +79,7 @@ class LayerShape(Record):
 
     index: int = Field(ge=0)
     kv: KvShape | None = None
+    more_kv: tuple[KvShape, ...] = Field(default=(), description="of further attentions in the same layer, in order")
     state: StateShape | None = None
     moe: bool = False
 
@@ -89,7 +90,6 @@ class Difference(Record):
     what: str
     config_bytes: int = Field(ge=0)
     file_bytes: int = Field(ge=0)
-    more_kv: tuple[KvShape, ...] = Field(default=(), description="of further attentions in the same layer, in order")
 
 
 class ModelShape(Record):
@@ -158,12 +158,12 @@ class ModelShape(Record):
         return all(layer.state is None or layer.state.resumes for layer in self.layers)
 
     @property
-    def kv_layers(self) -> tuple[KvShape, ...]:
-        """KV shapes of all attentions that keep keys and values."""
-        return tuple(layer.kv for layer in self.cached_layers if layer.kv is not None)
-    @property
     def cached_layers(self) -> tuple[LayerShape, ...]:
         """What transformers' cache has a layer each for: all layers, and one more for each further attention."""
         parts = ((layer, *(LayerShape(index=layer.index, kv=kv) for kv in layer.more_kv)) for layer in self.layers)
         return tuple(part for together in parts for part in together)
 
+    @property
+    def kv_layers(self) -> tuple[KvShape, ...]:
+        """KV shapes of all attentions that keep keys and values."""
+        return tuple(layer.kv for layer in self.cached_layers if layer.kv is not None)

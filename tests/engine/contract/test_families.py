@@ -141,6 +141,10 @@ OTHER_CASES: dict[str, list[dict[str, Any]]] = {
         {"interleave_moe_layer_step": 2, "attention_bias": True, "no_rope_layer_interval": 2, "use_qk_norm": False},
         {"attention_chunk_size": None, "moe_layers": [1, 5]},
     ],
+    "longcat_flash": [
+        {},
+        {**_LATENT_SIZES, "head_dim": 32, "zero_expert_num": 0, "attention_bias": True, "router_bias": True},
+    ],
     "minimax": [{}, {"layer_types": ["linear_attention"] * 7 + ["full_attention"], "head_dim": 96, "block_size": 128}],
     "nemotron_h": [
         {"layers_block_type": ["linear_attention", "moe", "full_attention", "mlp"] * 2},
@@ -149,10 +153,6 @@ OTHER_CASES: dict[str, list[dict[str, Any]]] = {
     ],
     "qwen3_5_moe_text": [{}, {"layer_types": _HALF_LINEAR, "linear_num_value_heads": 48, "attention_bias": True}],
     "qwen3_next": [{}, {"mlp_only_layers": [0, 3], "linear_key_head_dim": 64, "linear_conv_kernel_dim": 3,
-    "longcat_flash": [
-        {},
-        {**_LATENT_SIZES, "head_dim": 32, "zero_expert_num": 0, "attention_bias": True, "router_bias": True},
-    ],
                         "attention_bias": True, "decoder_sparse_step": 2}],
     "sarvam_mla": [{}, {**_LATENT_SIZES, "q_lora_rank": 64, "num_shared_experts": 2}],
     "zaya": [
