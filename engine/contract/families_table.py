@@ -12,10 +12,9 @@ from engine.contract.families_zaya import ZAYA
 FAMILIES: dict[str, AnatomyRule] = {
     **FULL_FAMILIES,
     **SLIDING_FAMILIES,
+    **OWN_EXPERTS_FAMILIES,
     **LATENT_FAMILIES,
     **HYBRID_FAMILIES,
-    **OWN_EXPERTS_FAMILIES,
-    "deepseek_v4": deepseek_v4,
     "nemotron_h": NEMOTRON_H,
     "zaya": ZAYA,
 }
