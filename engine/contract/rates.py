@@ -7,6 +7,8 @@ from pydantic import Field, model_validator
 from engine.contract.formats import WeightFormat
 from engine.contract.record import Record
 
+KERNELS = 1  # goes up with every change of the kernels that makes earlier figures wrong: they do not count any more
+
 
 class KernelRates(Record):
     """One kind of weights on one processor."""
@@ -20,6 +22,7 @@ class MeasuredRates(Record):
 
     device: str = Field(description="name of the GPU, 'simulated GPU' or 'CPU'")
     simulated: bool = False
+    kernels: int = Field(default=KERNELS, description="`KERNELS` of the engine that was measured")
     threads: int = Field(gt=0)
     cpu: dict[WeightFormat, KernelRates] = Field(description="expert kernel on the CPU")
     call_s: float = Field(gt=0, description="one expert so small that only the calls of its operations take time")
@@ -29,6 +32,17 @@ class MeasuredRates(Record):
     pinned_copy_bytes_s: float | None = Field(default=None, description="pinned RAM to GPU")
     pageable_copy_bytes_s: float | None = Field(default=None, description="ordinary RAM to GPU")
     elapsed_s: float = Field(ge=0, description="how long the measurement took")
+
+    @property
+    def current(self) -> bool:
+        """Whether the engine still computes as it did then."""
+        return self.kernels == KERNELS
+
+    def with_earlier(self, earlier: "MeasuredRates | None") -> "MeasuredRates":
+        """The same with formats that only an earlier measurement of the same device has."""
+        if earlier is None or not earlier.current or earlier.device != self.device:
+            return self
+        return self.model_copy(update={"cpu": {**earlier.cpu, **self.cpu}, "gpu": {**earlier.gpu, **self.gpu}})
 
     @model_validator(mode="after")
     def _gpu_whole(self) -> Self:

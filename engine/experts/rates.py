@@ -6,19 +6,19 @@ model, F width of an expert.
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
-import torch.nn.functional as F  # noqa: N812
-from torch import Tensor
 
+from engine.banks.bank import PLAIN_DTYPES
 from engine.banks.devices import Device
 from engine.contract.formats import WeightFormat
 from engine.contract.plan import SimulatedGpu
 from engine.contract.rates import KernelRates, MeasuredRates
 from engine.contract.units import MIB
-from engine.experts.kernels import ExpertWeights, routed_forward
+from engine.experts.kernels import routed_forward
+from engine.experts.sample_bank import GatedMath, SampleBank
 from engine.system.protocols import HostBlock
 from engine.system.select import host_allocator
 
@@ -29,13 +29,17 @@ ACTIVE = 8
 PROMPT_TOKENS = 256
 COPY_BYTES = 128 * MIB
 ENOUGH_S = 0.5  # of repetitions for one figure
+_MOST_S = 3.0  # no further repetition then
 _REPEATS = 3  # at least
 _SMALL = 16
-_FORMATS = {WeightFormat.BF16: torch.bfloat16, WeightFormat.FP32: torch.float32}
+_PACKED_BANK_BYTES = 64 * MIB  # unpacking one expert fills the cache with other things
+FORMATS = (WeightFormat.BF16, WeightFormat.FP32)  # what is measured where nobody asks for more
 
 
-def measure(kind: DeviceKind, gpu_uuid: str | None, bank_bytes: int) -> MeasuredRates:
-    """All figures of one machine; `bank_bytes` of weights are used, 3 experts at least.
+def measure(
+    kind: DeviceKind, gpu_uuid: str | None, bank_bytes: int, formats: Sequence[WeightFormat] = FORMATS
+) -> MeasuredRates:
+    """All figures of one machine; `bank_bytes` of weights are used, 3 experts at least, in each of the formats.
 
     Raises:
         NoGpuError: a GPU was asked for and cannot be used.
@@ -43,14 +47,14 @@ def measure(kind: DeviceKind, gpu_uuid: str | None, bank_bytes: int) -> Measured
     """
     began_s = time.monotonic()
     cpu = torch.device("cpu")
-    gpu: dict[str, object] = {} if kind == "cpu" else _gpu(_device(kind, gpu_uuid), bank_bytes)
+    gpu: dict[str, object] = {} if kind == "cpu" else _gpu(_device(kind, gpu_uuid), bank_bytes, formats)
     with torch.inference_mode():
         source = torch.ones(COPY_BYTES, dtype=torch.uint8)
         target = torch.empty_like(source)
         figures: dict[str, object] = {
             "device": "CPU",
             "threads": torch.get_num_threads(),
-            "cpu": {form: kernel_rates(dtype, cpu, bank_bytes, _nothing) for form, dtype in _FORMATS.items()},
+            "cpu": {form: kernel_rates(form, cpu, bank_bytes, _nothing) for form in formats},
             "call_s": call_s(cpu, _nothing),
             "memcpy_bytes_s": COPY_BYTES / median_s(lambda: target.copy_(source)),
         }
@@ -58,23 +62,27 @@ def measure(kind: DeviceKind, gpu_uuid: str | None, bank_bytes: int) -> Measured
 
 
 def kernel_rates(
-    dtype: torch.dtype, device: torch.device, bank_bytes: int, synchronize: Callable[[], None]
+    weight_format: WeightFormat, device: torch.device, bank_bytes: int, synchronize: Callable[[], None]
 ) -> KernelRates:
-    """Decoding: A experts of one token, others each time. Prefill: all experts for many tokens at once."""
-    bank = _Bank(dtype, device, bank_bytes)
-    hidden = torch.full((1, WIDTH), 0.01, dtype=dtype, device=device)
-    prompt = torch.full((PROMPT_TOKENS, WIDTH), 0.01, dtype=dtype, device=device)
+    """Decoding: A experts of one token, others each time. Prefill: all experts for many tokens at once.
+
+    Bytes are those that are stored; of packed weights the time to unpack them counts.
+    """
+    nbytes = bank_bytes if weight_format in PLAIN_DTYPES else min(bank_bytes, _PACKED_BANK_BYTES)
+    bank = SampleBank(weight_format, device, nbytes, width=WIDTH, inner=INNER, active=ACTIVE)
+    hidden = torch.full((1, WIDTH), 0.01, dtype=bank.dtype, device=device)
+    prompt = torch.full((PROMPT_TOKENS, WIDTH), 0.01, dtype=bank.dtype, device=device)
     one = torch.ones(1, bank.active, device=device)
     many = torch.ones(PROMPT_TOKENS, bank.active, device=device)
     everyone = torch.arange(PROMPT_TOKENS * bank.active, device=device) % bank.n_experts
 
     def decode() -> None:
         ids = torch.tensor([bank.next_experts()], device=device)
-        routed_forward(hidden, ids, one, bank.n_experts, bank, _Gated())
+        routed_forward(hidden, ids, one, bank.n_experts, bank, GatedMath())
         synchronize()
 
     def prefill() -> None:
-        routed_forward(prompt, everyone.view(PROMPT_TOKENS, -1), many, bank.n_experts, bank, _Gated())
+        routed_forward(prompt, everyone.view(PROMPT_TOKENS, -1), many, bank.n_experts, bank, GatedMath())
         synchronize()
 
     operations = 2 * PROMPT_TOKENS * bank.active * 3 * WIDTH * INNER
@@ -85,14 +93,14 @@ def kernel_rates(
 
 def call_s(device: torch.device, synchronize: Callable[[], None]) -> float:
     """Seconds of one expert so small that only the calls of its operations take time."""
-    bank = _Bank(torch.bfloat16, device, 0, width=_SMALL, inner=_SMALL, least=2 * ACTIVE)
+    bank = SampleBank(WeightFormat.BF16, device, 0, width=_SMALL, inner=_SMALL, active=ACTIVE, least=2 * ACTIVE)
     hidden = torch.ones(1, _SMALL, dtype=torch.bfloat16, device=device)
     scores = torch.ones(1, bank.active, device=device)
 
     def run() -> None:
         for _ in range(_SMALL):
             ids = torch.tensor([bank.next_experts()], device=device)
-            routed_forward(hidden, ids, scores, bank.n_experts, bank, _Gated())
+            routed_forward(hidden, ids, scores, bank.n_experts, bank, GatedMath())
         synchronize()
 
     return median_s(run) / (_SMALL * bank.active)
@@ -102,62 +110,11 @@ def median_s(run: Callable[[], object]) -> float:
     """Median time of a call; the first one, which still warms caches up, does not count."""
     run()
     times: list[float] = []
-    while len(times) < _REPEATS or sum(times) < ENOUGH_S:
+    while (len(times) < _REPEATS or sum(times) < ENOUGH_S) and sum(times) < _MOST_S:
         began = time.perf_counter()
         run()
         times.append(time.perf_counter() - began)
     return statistics.median(times)
-
-
-class _Bank:
-    """Experts one behind the other in memory; hands out weights as the engine's layers do."""
-
-    def __init__(
-        self,
-        dtype: torch.dtype,
-        device: torch.device,
-        nbytes: int,
-        *,
-        width: int = WIDTH,
-        inner: int = INNER,
-        least: int = 3,
-    ) -> None:
-        values = 3 * width * inner
-        self._width, self._inner = width, inner
-        self.expert_bytes = values * dtype.itemsize
-        self.n_experts = max(least, nbytes // self.expert_bytes)
-        self.active = min(ACTIVE, self.n_experts)
-        self._values = torch.full((self.n_experts, values), 0.01, dtype=dtype, device=device)  # filled: pages exist
-        self._next = 0
-
-    def next_experts(self) -> list[int]:
-        """A experts that were not used for the longest time."""
-        chosen = [(self._next + step) % self.n_experts for step in range(self.active)]
-        self._next = (self._next + self.active) % self.n_experts
-        return chosen
-
-    def stream(self, experts: list[int]) -> Iterator[ExpertWeights]:
-        """Weights of each expert."""
-        width, inner = self._width, self._inner
-        up = 2 * inner * width
-        for expert in experts:
-            record = self._values[expert]
-            yield ExpertWeights(record[:up].view(2 * inner, width), record[up:].view(width, inner), None, None)
-
-
-class _Gated:
-    """The usual gated activation."""
-
-    transposed = False
-
-    def activate(self, gate_up: Tensor) -> Tensor:
-        """[T, 2F] to [T, F]."""
-        gate, up = gate_up.chunk(2, dim=-1)
-        return F.silu(gate) * up
-
-    def finish(self, out: Tensor) -> Tensor:
-        """Nothing comes after."""
-        return out
 
 
 def _device(kind: DeviceKind, gpu_uuid: str | None) -> Device:
@@ -170,10 +127,11 @@ def _device(kind: DeviceKind, gpu_uuid: str | None) -> Device:
     return CudaDevice(gpu_uuid)
 
 
-def _gpu(device: Device, bank_bytes: int) -> dict[str, object]:
+def _gpu(device: Device, bank_bytes: int, formats: Sequence[WeightFormat]) -> dict[str, object]:
     """Figures of a GPU, real or simulated."""
+    place = device.torch_device
     with torch.inference_mode():
-        kernel = kernel_rates(torch.bfloat16, device.torch_device, bank_bytes, device.synchronize)
+        kernels = {form: kernel_rates(form, place, bank_bytes, device.synchronize) for form in formats}
         small = call_s(device.torch_device, device.synchronize)
         block = host_allocator().allocate(COPY_BYTES)
         block.populate()
@@ -183,7 +141,7 @@ def _gpu(device: Device, bank_bytes: int) -> dict[str, object]:
     return {
         "device": device.name,
         "simulated": device.simulated,
-        "gpu": {WeightFormat.BF16: kernel},
+        "gpu": kernels,
         "gpu_call_s": small,
         "pinned_copy_bytes_s": pinned,
         "pageable_copy_bytes_s": pageable,

@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from engine.contract.formats import WeightFormat
-from engine.contract.rates import MeasuredRates
+from engine.contract.rates import KERNELS, KernelRates, MeasuredRates
 from engine.contract.units import MIB
 from engine.experts import measure_rates, rates
+from engine.experts.sample_bank import GatedMath, SampleBank
 
 
 @pytest.fixture(autouse=True)
@@ -34,20 +35,53 @@ def test_a_simulated_gpu_is_told_as_such() -> None:
     assert found.simulated
     assert found.device == "simulated GPU"
     assert found.pinned_copy_bytes_s is not None
-    assert set(found.gpu) == {WeightFormat.BF16}
+    assert set(found.gpu) == {WeightFormat.BF16, WeightFormat.FP32}
+
+
+@pytest.mark.parametrize("weight_format", [form for form in WeightFormat if form.loadable])
+def test_there_is_a_sample_of_every_format_the_engine_runs_and_it_computes_numbers(weight_format: WeightFormat) -> None:
+    bank = SampleBank(weight_format, torch.device("cpu"), 0, width=256, inner=128, active=3)
+    hidden = torch.full((4, 256), 0.01, dtype=bank.dtype)
+    for expert in bank.stream([0, 1, 2]):
+        out = expert.compute(hidden, GatedMath()).float()
+        assert out.shape == (4, 256)
+        assert bool(out.isfinite().all()) and bool((out != 0).all())
+
+
+def test_formats_that_were_asked_for_are_measured_and_no_others(capsys: pytest.CaptureFixture[str]) -> None:
+    assert measure_rates.main(["--bank-mib", "8", "--formats", "nvfp4,bf16,nvfp4"]) == 0
+    found = MeasuredRates.model_validate_json(capsys.readouterr().out)
+    assert set(found.cpu) == {WeightFormat.NVFP4, WeightFormat.BF16}
+    with pytest.raises(SystemExit):
+        measure_rates.main(["--formats", "q4_k"])
+    assert "'q4_k' is no format the engine runs" in capsys.readouterr().err
+
+
+def test_formats_of_an_earlier_measurement_are_kept_as_long_as_the_kernels_are_the_same() -> None:
+    def of(*formats: WeightFormat, device: str = "CPU", kernels: int = KERNELS) -> MeasuredRates:
+        cpu = {form: KernelRates(bytes_s=1e9, flops_s=1e11) for form in formats}
+        return MeasuredRates(
+            device=device, threads=2, cpu=cpu, call_s=1e-5, memcpy_bytes_s=1e9, elapsed_s=1, kernels=kernels
+        )
+
+    fresh, both = of(WeightFormat.BF16), {WeightFormat.BF16, WeightFormat.NVFP4}
+    assert set(fresh.with_earlier(of(WeightFormat.NVFP4)).cpu) == both
+    assert fresh.with_earlier(None) == fresh
+    assert fresh.with_earlier(of(WeightFormat.NVFP4, device="another card")) == fresh
+    assert fresh.with_earlier(of(WeightFormat.NVFP4, kernels=KERNELS - 1)) == fresh
 
 
 def test_rates_are_bytes_over_time(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([0.5, 2.0])
     monkeypatch.setattr(rates, "median_s", lambda run: run() or next(times))
-    found = rates.kernel_rates(torch.float32, torch.device("cpu"), 0, lambda: None)
+    found = rates.kernel_rates(WeightFormat.FP32, torch.device("cpu"), 0, lambda: None)
     expert = 3 * rates.WIDTH * rates.INNER
     assert found.bytes_s == 3 * expert * 4 / 0.5  # three experts at least, fp32
     assert found.flops_s == 2 * 16 * 3 * expert / 2.0
 
 
 def test_weights_are_not_used_twice_before_all_were_used() -> None:
-    bank = rates._Bank(torch.bfloat16, torch.device("cpu"), 0, width=8, inner=8, least=24)
+    bank = SampleBank(WeightFormat.BF16, torch.device("cpu"), 0, width=8, inner=8, active=8, least=24)
     seen = [bank.next_experts() for _ in range(3)]
     assert sorted(expert for chosen in seen for expert in chosen) == list(range(24))
     assert bank.next_experts() == seen[0]
