@@ -9,7 +9,10 @@ import torch
 from torch import Tensor
 
 from engine.experts.dequant.code import MatrixCode, Pieces
+from engine.experts.dequant.floats import e4m3_values
 from engine.experts.dequant.fp4 import E2M1
+from engine.experts.dequant.gguf_bits import bits, half, nibbles
+from engine.experts.dequant.gguf_grids import GRID_BLOCKS
 from engine.experts.dequant.scales import scale_values
 
 
@@ -20,35 +23,65 @@ def gguf_rows(code: MatrixCode, pieces: Pieces, first: int, last: int) -> Tensor
     return unpack(rows.reshape(-1, block_bytes)).view(last - first, code.columns)
 
 
-def _half(raw: Tensor) -> Tensor:
-    """Two bytes of each block as float32 [n, 1]."""
-    return raw.contiguous().view(torch.float16).float()
-
-
-def _nibbles(raw: Tensor, run: int) -> Tensor:
-    """The low halves of `run` bytes, then their high halves, and so on: [n, bytes] to [n, 2 · bytes]."""
-    parts = raw.view(raw.shape[0], -1, 1, run)
-    return torch.cat([parts & 15, parts >> 4], dim=2).view(raw.shape[0], -1)
-
-
-def _bits(raw: Tensor, shifts: tuple[int, ...], mask: int) -> Tensor:
-    """Each byte shifted in turn: [n, bytes] to [n, shifts, bytes]."""
-    by = torch.tensor(shifts, dtype=torch.uint8, device=raw.device)
-    return (raw[:, None, :] >> by[None, :, None]) & mask
-
-
 def _q4_0(raw: Tensor) -> Tensor:
-    return _half(raw[:, :2]) * (_nibbles(raw[:, 2:].contiguous(), 16).float() - 8)
+    return half(raw[:, :2]) * (nibbles(raw[:, 2:].contiguous(), 16).float() - 8)
+
+
+def _q4_1(raw: Tensor) -> Tensor:
+    return half(raw[:, :2]) * nibbles(raw[:, 4:].contiguous(), 16).float() + half(raw[:, 2:4])
+
+
+def _fifth_bits(raw: Tensor) -> Tensor:
+    """One bit of each of 32 weights in 4 bytes: [n, 4] to [n, 32], in the place of the fifth bit."""
+    shifts = torch.arange(8, dtype=torch.uint8, device=raw.device)
+    return (((raw[:, :, None] >> shifts) & 1) << 4).view(raw.shape[0], 32)
+
+
+def _q5_0(raw: Tensor) -> Tensor:
+    numbers = nibbles(raw[:, 6:].contiguous(), 16) | _fifth_bits(raw[:, 2:6])
+    return half(raw[:, :2]) * (numbers.float() - 16)
+
+
+def _q5_1(raw: Tensor) -> Tensor:
+    numbers = nibbles(raw[:, 8:].contiguous(), 16) | _fifth_bits(raw[:, 4:8])
+    return half(raw[:, :2]) * numbers.float() + half(raw[:, 2:4])
 
 
 def _q8_0(raw: Tensor) -> Tensor:
-    return _half(raw[:, :2]) * raw[:, 2:].contiguous().view(torch.int8).float()
+    return half(raw[:, :2]) * raw[:, 2:].contiguous().view(torch.int8).float()
 
 
 def _mxfp4(raw: Tensor) -> Tensor:
     table = torch.tensor(E2M1, device=raw.device)
-    numbers = _nibbles(raw[:, 1:].contiguous(), 16)
+    numbers = nibbles(raw[:, 1:].contiguous(), 16)
     return scale_values(raw[:, :1], "U8") * table.index_select(0, numbers.view(-1).int()).view(numbers.shape)
+
+
+def _nvfp4(raw: Tensor) -> Tensor:
+    """Four groups of 16: scales are E4M3 without a sign, 0x7F stands for zero."""
+    table = torch.tensor(E2M1, device=raw.device)
+    scales = e4m3_values(raw[:, :4] & 0x7F)
+    scales = torch.where(raw[:, :4] & 0x7F == 0x7F, 0.0, scales)
+    numbers = nibbles(raw[:, 4:].contiguous(), 8)
+    values = table.index_select(0, numbers.view(-1).int()).view(-1, 4, 16)
+    return scales[:, :, None] * values
+
+
+def _q2_k(raw: Tensor) -> Tensor:
+    """Sixteen groups of 16 numbers; scale and minimum of a group share a byte."""
+    scales, factor, least = raw[:, :16], half(raw[:, 80:82]), half(raw[:, 82:84])
+    numbers = bits(raw[:, 16:80].reshape(-1, 32), (0, 2, 4, 6), 3).view(-1, 16, 16).float()
+    return (factor * (scales & 15).float())[:, :, None] * numbers - (least * (scales >> 4).float())[:, :, None]
+
+
+def _q3_k(raw: Tensor) -> Tensor:
+    """Sixteen groups of 16 numbers; a high bit that is not set takes 4 away."""
+    low = nibbles(raw[:, 96:104].contiguous(), 8)
+    high = bits(raw[:, 104:108], (0, 2, 4, 6), 3).view(-1, 16)
+    scales = half(raw[:, 108:]) * ((low | (high << 4)).float() - 32)
+    numbers = bits(raw[:, 32:96].reshape(-1, 32), (0, 2, 4, 6), 3).view(-1, 16, 16).float()
+    missing = 1 - bits(raw[:, :32], (0, 1, 2, 3, 4, 5, 6, 7), 1).view(-1, 16, 16).float()
+    return scales[:, :, None] * (numbers - 4 * missing)
 
 
 def _scales_and_minima(raw: Tensor) -> tuple[Tensor, Tensor]:
@@ -62,35 +95,61 @@ def _scales_and_minima(raw: Tensor) -> tuple[Tensor, Tensor]:
 def _k(raw: Tensor, quants: Tensor) -> Tensor:
     """Eight groups of 32 numbers: scale · number - minimum."""
     scales, minima = _scales_and_minima(raw[:, 4:16].contiguous())
-    scales, minima = _half(raw[:, :2])[:, :, None] * scales, _half(raw[:, 2:4])[:, :, None] * minima
+    scales, minima = half(raw[:, :2])[:, :, None] * scales, half(raw[:, 2:4])[:, :, None] * minima
     return scales * quants.view(-1, 8, 32).float() - minima
 
 
 def _q4_k(raw: Tensor) -> Tensor:
-    return _k(raw, _nibbles(raw[:, 16:].contiguous(), 32))
+    return _k(raw, nibbles(raw[:, 16:].contiguous(), 32))
 
 
 def _q5_k(raw: Tensor) -> Tensor:
-    low = _nibbles(raw[:, 48:].contiguous(), 32).view(-1, 8, 32)
-    high = _bits(raw[:, 16:48], (0, 1, 2, 3, 4, 5, 6, 7), 1)
+    low = nibbles(raw[:, 48:].contiguous(), 32).view(-1, 8, 32)
+    high = bits(raw[:, 16:48], (0, 1, 2, 3, 4, 5, 6, 7), 1)
     return _k(raw, low | (high << 4))
 
 
 def _q6_k(raw: Tensor) -> Tensor:
-    low = _nibbles(raw[:, :128].contiguous(), 64).view(-1, 8, 32)
+    low = nibbles(raw[:, :128].contiguous(), 64).view(-1, 8, 32)
     halves = raw[:, 128:192].reshape(-1, 32)
-    high = _bits(halves, (0, 2, 4, 6), 3).view(-1, 8, 32)
+    high = bits(halves, (0, 2, 4, 6), 3).view(-1, 8, 32)
     numbers = (low | (high << 4)).float() - 32
-    scales = _half(raw[:, 208:]) * raw[:, 192:208].contiguous().view(torch.int8).float()
+    scales = half(raw[:, 208:]) * raw[:, 192:208].contiguous().view(torch.int8).float()
     return scales[:, :, None] * numbers.view(-1, 16, 16)
+
+
+def _tq1_0(raw: Tensor) -> Tensor:
+    """Numbers of three values, five to a byte as fractions of 243."""
+
+    def thirds(part: Tensor, count: int) -> Tensor:
+        factors = torch.tensor([3**power for power in range(count)], dtype=torch.int16, device=raw.device)
+        wide = (part[:, None, :].to(torch.int16) * factors[None, :, None]) & 0xFF
+        return ((wide * 3) >> 8).view(raw.shape[0], -1)
+
+    numbers = torch.cat([thirds(raw[:, :32], 5), thirds(raw[:, 32:48], 5), thirds(raw[:, 48:52], 4)], dim=1)
+    return half(raw[:, 52:]) * (numbers.float() - 1)
+
+
+def _tq2_0(raw: Tensor) -> Tensor:
+    numbers = bits(raw[:, :64].reshape(-1, 32), (0, 2, 4, 6), 3).view(raw.shape[0], -1)
+    return half(raw[:, 64:]) * (numbers.float() - 1)
 
 
 _BLOCKS: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {
     "Q4_0": (18, _q4_0),
+    "Q4_1": (20, _q4_1),
+    "Q5_0": (22, _q5_0),
+    "Q5_1": (24, _q5_1),
     "Q8_0": (34, _q8_0),
     "MXFP4": (17, _mxfp4),
+    "NVFP4": (36, _nvfp4),
+    "Q2_K": (84, _q2_k),
+    "Q3_K": (110, _q3_k),
     "Q4_K": (144, _q4_k),
     "Q5_K": (176, _q5_k),
     "Q6_K": (210, _q6_k),
+    "TQ1_0": (54, _tq1_0),
+    "TQ2_0": (66, _tq2_0),
+    **GRID_BLOCKS,
 }
 GGUF_TYPES = frozenset(_BLOCKS)
