@@ -179,9 +179,9 @@ class LearnedStore:
         self._change(facts, lambda known: {"pins": with_probe(known.pins, last)})
 
     def learn_rates(self, facts: HardwareFacts, rates: MeasuredRates) -> None:
-        """Keep measured figures; those of a simulated GPU are not this machine's."""
+        """Keep measured figures beside those of other formats; those of a simulated GPU are not this machine's."""
         if not rates.simulated:
-            self._change(facts, lambda known: {"rates": rates})
+            self._change(facts, lambda known: {"rates": rates.with_earlier(known.rates)})
 
     def learn_run(self, facts: HardwareFacts, run: SpeedRun | None) -> None:
         """To be called whenever a request is done."""

@@ -10,7 +10,10 @@ from typing import IO
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from app.paths import program_dir
+from app.planning.quota import PROBE_MARGIN_SHARE
 from engine.contract.errors import Problem, ReportedError, SplitpinError
+from engine.contract.facts import HardwareFacts
+from engine.contract.formats import WeightFormat
 from engine.contract.probe import ProbeLine
 from engine.contract.rates import MeasuredRates
 from engine.system.protocols import ChildLauncher, ChildProcess
@@ -30,6 +33,43 @@ class MeasuringError(SplitpinError):
     kind = "measuring"
 
 
+class MeasuringCancelledError(SplitpinError):
+    """Somebody ended the measurement."""
+
+    kind = "cancelled"
+
+    def __init__(self) -> None:
+        super().__init__("The measurement was cancelled; nothing was learned from it.", "Measure again.")
+
+
+class Cancel:
+    """Ends a measurement from another thread, now or before it begins."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._child: ChildProcess | None = None
+        self._wanted = False
+
+    @property
+    def wanted(self) -> bool:
+        """Somebody has called `cancel`."""
+        return self._wanted
+
+    def cancel(self) -> None:
+        """End the child that measures; the measurement then raises `MeasuringCancelledError`."""
+        with self._lock:
+            self._wanted = True
+            if self._child is not None:
+                self._child.kill_tree()
+
+    def follow(self, child: ChildProcess | None) -> None:
+        """The child to end; None: it is about to be closed."""
+        with self._lock:
+            self._child = child
+            if child is not None and self._wanted:
+                child.kill_tree()
+
+
 def probe_pins(
     *,
     need_bytes: int | None,
@@ -39,6 +79,7 @@ def probe_pins(
     argv: Sequence[str] | None = None,
     launcher: ChildLauncher | None = None,
     time_s: float = PROBE_S,
+    cancel: Cancel | None = None,
 ) -> ProbeLine:
     """Measure how much can be pinned. Blocks for up to a minute and a half; not for the UI thread.
 
@@ -47,6 +88,7 @@ def probe_pins(
         vram_bytes: GPU memory that is held meanwhile, as the engine would.
         on_line: sees every step.
         argv: what to run instead of Splitpin's own probe.
+        cancel: ends it early.
 
     Returns:
         The last line. Without `stopped` the child was ended, or ended itself: a lower bound.
@@ -54,14 +96,16 @@ def probe_pins(
     Raises:
         ReportedError: the child says that it cannot begin, for example without CUDA.
         MeasuringError: the child said nothing at all.
+        MeasuringCancelledError: `cancel` was called.
         LaunchRefusedError: it could not be started.
     """
+    cancel = cancel or Cancel()
     program = [sys.executable, "-m", "engine.system.pin_probe"] if argv is None else list(argv)
     program += ["--vram", str(vram_bytes), "--time-s", str(time_s)]
     program += [] if need_bytes is None else ["--need", str(need_bytes)]
     program += [] if gpu_uuid is None else ["--gpu", gpu_uuid]
     last: ProbeLine | None = None
-    with _output(program, launcher, time_s + _PATIENCE_S) as lines:
+    with _output(program, launcher, time_s + _PATIENCE_S, cancel) as lines:
         for raw in lines:
             try:
                 line = ProbeLine.model_validate_json(raw)
@@ -81,23 +125,29 @@ def measure_rates(
     *,
     device: str,
     gpu_uuid: str | None = None,
+    formats: Sequence[WeightFormat] = (),
     argv: Sequence[str] | None = None,
     launcher: ChildLauncher | None = None,
     time_s: float = RATES_S,
+    cancel: Cancel | None = None,
 ) -> MeasuredRates:
-    """Measure kernels and copies; takes some seconds. Not for the UI thread.
+    """Measure kernels and copies; takes some seconds for each format. Not for the UI thread.
 
     Args:
         device: "cpu", "cuda" or "simulated".
+        formats: kinds of weights to measure; none: those that need no unpacking.
+        cancel: ends it early.
 
     Raises:
         ReportedError: the child says that it cannot, for example without a GPU.
         MeasuringError: it ended without a result.
+        MeasuringCancelledError: `cancel` was called.
         LaunchRefusedError: it could not be started.
     """
     program = [sys.executable, "-m", "engine.experts.measure_rates"] if argv is None else list(argv)
     program += ["--device", device, *([] if gpu_uuid is None else ["--gpu", gpu_uuid])]
-    with _output(program, launcher, time_s) as lines:
+    program += ["--formats", ",".join(formats)] if formats else []
+    with _output(program, launcher, time_s, cancel or Cancel()) as lines:
         for raw in lines:
             try:
                 return MeasuredRates.model_validate_json(raw)
@@ -107,6 +157,21 @@ def measure_rates(
                     raise ReportedError(problem) from None
                 log.warning("the measurement printed %r", raw[:120])
     raise _silent("speed")
+
+
+def probe_goal(facts: HardwareFacts, asked_bytes: int | None = None) -> int | None:
+    """Where a probe may stop: what is needed and the margin that is taken off again, at most what can ever be had.
+
+    None: nobody knows; RAM will end it.
+    """
+    gpu = facts.cuda_gpu
+    ceiling = gpu.shared_limit.value if gpu is not None else None
+    if ceiling is None and facts.ram_total.value is not None and facts.os != "linux":
+        ceiling = facts.ram_total.value // 2
+    if asked_bytes is None:
+        return ceiling
+    grown = -(-asked_bytes * PROBE_MARGIN_SHARE // (PROBE_MARGIN_SHARE - 1))
+    return grown if ceiling is None else min(grown, ceiling)
 
 
 class _Refusal(BaseModel):
@@ -123,24 +188,36 @@ def _problem(raw: bytes) -> Problem | None:
 
 
 @contextmanager
-def _output(program: Sequence[str], launcher: ChildLauncher | None, time_s: float) -> Iterator[IO[bytes]]:
-    """The standard output of a child that is ended after `time_s` at the latest, and gone afterwards in any case."""
+def _output(
+    program: Sequence[str], launcher: ChildLauncher | None, time_s: float, cancel: Cancel
+) -> Iterator[IO[bytes]]:
+    """The standard output of a child that is ended after `time_s` at the latest, and gone afterwards in any case.
+
+    Raises:
+        MeasuringCancelledError: the child was ended by `cancel`, whatever it has said.
+    """
+    if cancel.wanted:
+        raise MeasuringCancelledError
     child = (launcher or child_launcher()).start(program, cwd=program_dir())
     drain = threading.Thread(target=_drain, args=(child,), name="measuring log", daemon=True)
     watch = threading.Timer(time_s, child.kill_tree)
     watch.name, watch.daemon = "measuring watch", True
     drain.start()
     watch.start()
+    cancel.follow(child)
     try:
         yield child.stdout
         child.wait(_END_S)
     finally:
+        cancel.follow(None)
         watch.cancel()
         watch.join()
         child.kill_tree()
         child.wait(_END_S)
         drain.join(_END_S)
         child.close()
+    if cancel.wanted:
+        raise MeasuringCancelledError
 
 
 def _drain(child: ChildProcess) -> None:

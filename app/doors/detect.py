@@ -2,7 +2,7 @@
 
 import argparse
 
-from app.core.measuring import measure_rates, probe_pins
+from app.core.measuring import measure_rates, probe_goal, probe_pins
 from app.doors.common import (
     EXIT_OK,
     Subparsers,
@@ -13,14 +13,17 @@ from app.doors.common import (
     learned_of,
     profile_of,
     read_amount,
+    read_path,
 )
 from app.doors.output import say, tell
 from app.planning.budgets import budgets
-from app.planning.quota import PROBE_MARGIN_SHARE
+from app.planning.speed import needed_formats
 from app.planning.wishes import Wishes
 from app.supervision.ledger import RunLedger
-from app.supervision.scan import Scanner, refuse_start
-from engine.contract.errors import SplitpinError, UsageError
+from app.supervision.may_measure import refuse_measuring
+from app.supervision.scan import Scanner
+from engine.contract.checkpoint import read_shape
+from engine.contract.errors import UsageError
 from engine.contract.facts import HardwareFacts
 from engine.contract.probe import ProbeLine
 from engine.contract.rates import MeasuredRates
@@ -30,12 +33,6 @@ from engine.system.cuda_driver import no_cuda
 from engine.system.power import on_battery
 
 _GB = 1e9
-
-
-class NotNowError(SplitpinError):
-    """A measurement would disturb, or be disturbed by, what runs now."""
-
-    kind = "not_now"
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -48,6 +45,9 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("--need", type=read_amount, metavar="SIZE", help="with --measure-pins: stop at so much")
     parser.add_argument(
         "--measure-speed", action="store_true", help="measure kernels and copies of this PC; takes some seconds"
+    )
+    parser.add_argument(
+        "--model", type=read_path, metavar="DIR", help="with --measure-speed: measure the formats of this model"
     )
     add_machine(parser)
     add_profile(parser)
@@ -77,16 +77,7 @@ def run(options: argparse.Namespace) -> int:
 def _refuse_measuring(options: argparse.Namespace, facts: HardwareFacts) -> None:
     if facts.recorded:
         raise UsageError("A recorded machine cannot be measured.", "Leave out --machine.")
-    scanner = Scanner(RunLedger(profile_of(options).runs_dir))
-    refuse_start(scanner.scan())
-    if running := scanner.ledger.read():
-        raise NotNowError(
-            f"An engine is running (PID {running[0].engine.pid}); what it holds would be measured too.",
-            "Stop the engine, then measure.",
-            pid=running[0].engine.pid,
-        )
-    if on_battery():
-        raise NotNowError("This PC runs on battery; figures would be too low.", "Connect it to power, then measure.")
+    refuse_measuring(Scanner(RunLedger(profile_of(options).runs_dir)), on_battery)
 
 
 def _measure_pins(options: argparse.Namespace, facts: HardwareFacts) -> HardwareFacts:
@@ -95,7 +86,7 @@ def _measure_pins(options: argparse.Namespace, facts: HardwareFacts) -> Hardware
         raise no_cuda("this PC has no CUDA GPU")
     limits = budgets(facts, Wishes())
     last = probe_pins(
-        need_bytes=_need(options.need, facts),
+        need_bytes=probe_goal(facts, options.need),
         vram_bytes=limits.vram.bytes or 0,
         gpu_uuid=gpu.uuid,
         on_line=lambda line: tell(line.model_dump_json() if options.json else _step(line)),
@@ -103,18 +94,6 @@ def _measure_pins(options: argparse.Namespace, facts: HardwareFacts) -> Hardware
     store = learned_of(options)
     store.learn_probe(facts, last)
     return store.applied_to(facts)
-
-
-def _need(asked: int | None, facts: HardwareFacts) -> int | None:
-    """Where the probe may stop: what is needed and the margin that is taken off again, at most what can ever be had."""
-    gpu = facts.cuda_gpu
-    ceiling = gpu.shared_limit.value if gpu is not None else None
-    if ceiling is None and facts.ram_total.value is not None and facts.os != "linux":
-        ceiling = facts.ram_total.value // 2
-    if asked is None:
-        return ceiling
-    grown = -(-asked * PROBE_MARGIN_SHARE // (PROBE_MARGIN_SHARE - 1))
-    return grown if ceiling is None else min(grown, ceiling)
 
 
 def _step(line: ProbeLine) -> str:
@@ -133,7 +112,12 @@ def _step(line: ProbeLine) -> str:
 
 def _measure_speed(options: argparse.Namespace, facts: HardwareFacts) -> MeasuredRates:
     gpu = facts.cuda_gpu
-    rates = measure_rates(device="cpu" if gpu is None else "cuda", gpu_uuid=None if gpu is None else gpu.uuid)
+    formats = () if options.model is None else needed_formats(read_shape(options.model))
+    rates = measure_rates(
+        device="cpu" if gpu is None else "cuda",
+        gpu_uuid=None if gpu is None else gpu.uuid,
+        formats=[form for form in formats if form.loadable],
+    )
     learned_of(options).learn_rates(facts, rates)
     if options.json:
         tell(rates.model_dump_json())

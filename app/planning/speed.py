@@ -2,7 +2,8 @@
 
 What a token costs is a sum, because the engine computes one layer after another:
 
-- active experts of a layer, top_k / E of its bank, are read by the processor that computes them;
+- active experts of a layer, top_k / E of its bank, are read by the processor that computes them, as fast as weights of
+  their format were: packed ones are unpacked on the way;
 - experts of pinned layers that are in no slot cross to the GPU first. How many are is not known before a run: as many
   as slots hold if all experts are chosen equally often, fewer misses (the square root of that) if some are favoured;
 - the other weights are read once, the embedding at most in part; keys and values of an empty to a full context;
@@ -21,9 +22,11 @@ from typing import Literal
 from pydantic import Field
 
 from engine.contract.estimate import banks, kv_cache_bytes, kv_value_bytes
+from engine.contract.formats import WeightFormat
 from engine.contract.plan import MemoryPlan, Tier
 from engine.contract.rates import KernelRates, MeasuredRates
 from engine.contract.record import Record
+from engine.contract.shape import ModelShape
 
 NOT_MEASURED = "not measured on this PC"
 LEAST_ANSWER_TOKENS = 16  # fewer say little about a rate
@@ -69,6 +72,7 @@ class Speed:
     decode_tok_s: Range
     prefill_tok_s: Range | None  # None: only decoding was seen
     basis: Basis
+    runs: int = 0  # that were looked at
 
     def prefill_s(self, prompt_tokens: int) -> Range | None:
         """Seconds until the first token of a prompt of this length; `slow` is the longer one."""
@@ -101,7 +105,10 @@ def run_of(
 
 
 def predict(plan: MemoryPlan, rates: MeasuredRates | None, runs: Sequence[SpeedRun] = ()) -> Speed | None:
-    """Rates of a plan; None where neither figures nor runs tell. A simulated GPU has a speed of its own: its runs."""
+    """Rates of a plan; None where neither figures nor runs tell. A simulated GPU has a speed of its own: its runs.
+
+    Figures count only if every format of the model was measured, and with the kernels of now.
+    """
     mine = [run for run in runs if run.model == _model(plan) and run.device == plan.device]
     same = [run for run in mine if run.tiers == _tiers(plan)]
     summed = None if plan.device == "simulated" or rates is None else _summed(plan, rates)
@@ -109,7 +116,7 @@ def predict(plan: MemoryPlan, rates: MeasuredRates | None, runs: Sequence[SpeedR
         decode = _seen([run.decode_tok_s for run in same])
         prefill = [run.prefill_tok_s for run in same if run.prefill_tok_s is not None]
         expected = None if summed is None else summed.prefill_tok_s
-        return Speed(decode, _seen(prefill) if prefill else expected, "runs of this split")
+        return Speed(decode, _seen(prefill) if prefill else expected, "runs of this split", len(same))
     if summed is None or rates is None:
         return None
     factors = [factor for run in mine if (factor := _off(plan, run, rates)) is not None]
@@ -117,8 +124,26 @@ def predict(plan: MemoryPlan, rates: MeasuredRates | None, runs: Sequence[SpeedR
         return summed
     factor = statistics.median(factors)
     return Speed(
-        _around(summed.decode_tok_s.middle * factor, _OTHER_SPLIT_SPREAD), summed.prefill_tok_s, "runs of this model"
+        _around(summed.decode_tok_s.middle * factor, _OTHER_SPLIT_SPREAD),
+        summed.prefill_tok_s,
+        "runs of this model",
+        len(factors),
     )
+
+
+def needed_formats(shape: ModelShape) -> tuple[WeightFormat, ...]:
+    """Formats of all weights of a model: of its experts, and of what every token uses."""
+    used = {form for storage in shape.layer_storages for form in storage.formats}
+    return tuple(form for form in WeightFormat if form in used | {shape.dense_format})
+
+
+def not_measured(plan: MemoryPlan, rates: MeasuredRates | None) -> tuple[WeightFormat, ...]:
+    """Formats of a model without figures on the processors that its plan uses; all of them before a measurement."""
+    needed = needed_formats(plan.model)
+    if rates is None or not rates.current:
+        return needed
+    tables = [rates.cpu] + ([rates.gpu] if plan.device == "cuda" else [])
+    return tuple(form for form in needed if any(form not in table for table in tables))
 
 
 def faster(first: Speed, second: Speed) -> float | None:
@@ -150,23 +175,29 @@ def comparison_line(first: Speed | None, second: Speed | None) -> str:
     return f"About {factor:.1f} times as fast" if factor > 1 else f"About {1 / factor:.1f} times as slow"
 
 
+@dataclass(frozen=True, slots=True)
+class _Layers:
+    """The layers with experts of one tier: bytes, and seconds to read all of them once and per operation on all."""
+
+    bytes: int = 0
+    read_s: float = 0.0
+    operation_s: float = 0.0  # times the operations of one layer
+
+
 def _summed(plan: MemoryPlan, rates: MeasuredRates) -> Speed | None:
     """By the figures alone; None where one of them is missing for these weights."""
     shape, on_gpu = plan.model, plan.device == "cuda"
-    cpu, gpu = rates.cpu.get(shape.expert_format), rates.gpu.get(shape.expert_format)
-    dense = gpu if on_gpu else cpu
-    if cpu is None or dense is None or (on_gpu and rates.pinned_copy_bytes_s is None):
+    if not_measured(plan, rates) or (on_gpu and rates.pinned_copy_bytes_s is None):
         return None
-    held = dict.fromkeys(Tier, 0)
-    for tier, size in zip(plan.tiers, banks(shape), strict=True):
-        held[tier] += size
+    dense = (rates.gpu if on_gpu else rates.cpu)[shape.dense_format]
+    held = _held(plan, rates)
     call_s = (rates.gpu_call_s if on_gpu else None) or rates.call_s
     fast_calls_s, slow_calls_s = (
         call_s * (len(shape.layers) * around + len(plan.tiers) * shape.experts.top_k) for around in _LAYER_CALLS
     )
-    slow = _token_s(plan, rates, held, dense, cpu, slowest=True) + slow_calls_s
-    fast = _token_s(plan, rates, held, dense, cpu, slowest=False) + fast_calls_s
-    chunk_slow, chunk_fast = _chunk_s(plan, rates, held, dense, cpu)
+    slow = _token_s(plan, rates, held, dense, slowest=True) + slow_calls_s
+    fast = _token_s(plan, rates, held, dense, slowest=False) + fast_calls_s
+    chunk_slow, chunk_fast = _chunk_s(plan, rates, held, dense)
     return Speed(
         _wider(Range(1 / slow, 1 / fast)),
         _wider(
@@ -176,14 +207,26 @@ def _summed(plan: MemoryPlan, rates: MeasuredRates) -> Speed | None:
     )
 
 
+def _held(plan: MemoryPlan, rates: MeasuredRates) -> dict[Tier, _Layers]:
+    """What lies in each tier, and how fast the processor that computes it goes through it.
+
+    A layer of several formats is as fast as the slowest of them.
+    """
+    found = dict.fromkeys(Tier, _Layers())
+    for tier, size, storage in zip(plan.tiers, banks(plan.model), plan.model.layer_storages, strict=True):
+        table = rates.gpu if plan.device == "cuda" and tier in (Tier.VRAM, Tier.PINNED) else rates.cpu
+        kernels = [table[form] for form in storage.formats]
+        before = found[tier]
+        found[tier] = _Layers(
+            before.bytes + size,
+            before.read_s + size / min(kernel.bytes_s for kernel in kernels),
+            before.operation_s + 1 / min(kernel.flops_s for kernel in kernels),
+        )
+    return found
+
+
 def _token_s(
-    plan: MemoryPlan,
-    rates: MeasuredRates,
-    held: dict[Tier, int],
-    dense: KernelRates,
-    cpu: KernelRates,
-    *,
-    slowest: bool,
+    plan: MemoryPlan, rates: MeasuredRates, held: dict[Tier, _Layers], dense: KernelRates, *, slowest: bool
 ) -> float:
     """Seconds of reading weights for one token."""
     shape = plan.model
@@ -192,34 +235,30 @@ def _token_s(
     other = shape.dense_bytes + kv_cache_bytes(shape, plan.context_tokens)
     if not slowest:
         other = max(shape.dense_bytes - embedding, 0)
-    seconds = (other + active * (held[Tier.VRAM] + held[Tier.PINNED])) / dense.bytes_s
-    seconds += active * (held[Tier.LOCKED] + held[Tier.PAGEABLE]) / cpu.bytes_s
-    if held[Tier.PINNED] and rates.pinned_copy_bytes_s is not None:
+    seconds = other / dense.bytes_s + active * sum(layers.read_s for layers in held.values())
+    pinned = held[Tier.PINNED].bytes
+    if pinned and rates.pinned_copy_bytes_s is not None:
         share = min(1.0, plan.expert_slots / (plan.layers_in(Tier.PINNED) * shape.experts.n_experts))
         misses = 1 - (share if slowest else share**0.5)
-        seconds += misses * active * held[Tier.PINNED] / rates.pinned_copy_bytes_s
+        seconds += misses * active * pinned / rates.pinned_copy_bytes_s
     return seconds
 
 
 def _chunk_s(
-    plan: MemoryPlan, rates: MeasuredRates, held: dict[Tier, int], dense: KernelRates, cpu: KernelRates
+    plan: MemoryPlan, rates: MeasuredRates, held: dict[Tier, _Layers], dense: KernelRates
 ) -> tuple[float, float]:
     """Seconds of one prefill chunk, slow and fast: computing and reading one after the other, or at the same time."""
     shape, tokens = plan.model, plan.prefill_chunk
     chosen = min(1.0, tokens * shape.experts.top_k / shape.experts.n_experts)  # share of the experts that are used
-    value_bytes = kv_value_bytes(shape)
     experts = shape.experts
     matrices = 3 if experts.has_gate else 2
     layer_operations = 2 * tokens * experts.top_k * matrices * experts.width * experts.inner
-    on_cpu = plan.layers_in(Tier.LOCKED) + plan.layers_in(Tier.PAGEABLE)
-    elsewhere = len(plan.tiers) - on_cpu
-    dense_operations = 2 * tokens * shape.dense_bytes / value_bytes
-    compute = (dense_operations + elsewhere * layer_operations) / dense.flops_s
-    compute += on_cpu * layer_operations / cpu.flops_s
-    read = (shape.dense_bytes + chosen * (held[Tier.VRAM] + held[Tier.PINNED])) / dense.bytes_s
-    read += chosen * (held[Tier.LOCKED] + held[Tier.PAGEABLE]) / cpu.bytes_s
-    if held[Tier.PINNED] and rates.pinned_copy_bytes_s is not None:
-        read += chosen * held[Tier.PINNED] / rates.pinned_copy_bytes_s
+    compute = 2 * tokens * shape.dense_bytes / kv_value_bytes(shape) / dense.flops_s
+    compute += layer_operations * sum(layers.operation_s for layers in held.values())
+    read = shape.dense_bytes / dense.bytes_s + chosen * sum(layers.read_s for layers in held.values())
+    pinned = held[Tier.PINNED].bytes
+    if pinned and rates.pinned_copy_bytes_s is not None:
+        read += chosen * pinned / rates.pinned_copy_bytes_s
     return compute + read, max(compute, read)
 
 

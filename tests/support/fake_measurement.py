@@ -23,6 +23,14 @@ RATES = MeasuredRates(
 )
 
 
+def _with_formats(arguments: list[str]) -> MeasuredRates:
+    """The same figures for all formats that are asked for."""
+    if "--formats" not in arguments:
+        return RATES
+    asked = arguments[arguments.index("--formats") + 1].split(",")
+    return RATES.model_copy(update={"cpu": {WeightFormat(name): RATES.cpu[WeightFormat.BF16] for name in asked}})
+
+
 def main(mode: str, arguments: list[str]) -> int:
     """Play one mode."""
     sys.stderr.write("x" * 200_000 + "\n")  # more than a pipe holds: somebody has to read it
@@ -36,7 +44,7 @@ def main(mode: str, arguments: list[str]) -> int:
         return 2
     if mode == "rates":
         print("a library says hello")
-        print(RATES.model_dump_json())
+        print(_with_formats(arguments).model_dump_json())
         return 0
     if mode == "noise":
         print("a library says hello")

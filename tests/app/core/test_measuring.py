@@ -4,11 +4,20 @@ import sys
 
 import pytest
 
-from app.core.measuring import MeasuringError, measure_rates, probe_pins
+from app.core.measuring import (
+    Cancel,
+    MeasuringCancelledError,
+    MeasuringError,
+    measure_rates,
+    probe_goal,
+    probe_pins,
+)
 from engine.contract.errors import ReportedError
+from engine.contract.formats import WeightFormat
 from engine.contract.probe import ProbeLine
 from engine.contract.units import GIB
 from tests.support.fake_measurement import RATES
+from tests.support.machines import gpu, machine
 
 
 def _argv(mode: str) -> list[str]:
@@ -66,3 +75,29 @@ def test_a_child_that_says_nothing_is_an_error() -> None:
 
 def test_figures_come_back_as_they_were_measured() -> None:
     assert measure_rates(device="cpu", argv=_argv("rates")) == RATES
+
+
+def test_the_formats_that_were_asked_for_are_measured() -> None:
+    asked = [WeightFormat.BF16, WeightFormat.NVFP4]
+    assert list(measure_rates(device="cpu", formats=asked, argv=_argv("rates")).cpu) == asked
+
+
+def test_a_measurement_that_is_cancelled_is_over_at_once_and_teaches_nothing() -> None:
+    cancel = Cancel()
+
+    def step(line: ProbeLine) -> None:
+        if line.pinned_bytes == 2 * GIB:
+            cancel.cancel()
+
+    with pytest.raises(MeasuringCancelledError):
+        probe_pins(need_bytes=5, vram_bytes=7, gpu_uuid=None, on_line=step, argv=_argv("hangs"), cancel=cancel)
+    with pytest.raises(MeasuringCancelledError):
+        measure_rates(device="cpu", argv=_argv("rates"), cancel=cancel)
+
+
+def test_a_probe_goes_as_far_as_is_needed_and_no_further_than_can_be_had() -> None:
+    card = gpu(24 * GIB, shared_limit=32 * GIB)
+    assert probe_goal(machine(64 * GIB, card)) == 32 * GIB
+    assert probe_goal(machine(64 * GIB, card), 9 * GIB) == 10 * GIB
+    assert probe_goal(machine(48 * GIB, gpu(24 * GIB))) == 24 * GIB
+    assert probe_goal(machine(48 * GIB, gpu(24 * GIB), os="linux")) is None

@@ -11,15 +11,18 @@ from app.planning.speed import (
     SpeedRun,
     comparison_line,
     faster,
+    needed_formats,
+    not_measured,
     predict,
     run_of,
     speed_line,
 )
 from app.planning.wishes import Wishes
+from engine.contract.estimate import bank_bytes
 from engine.contract.facts import HardwareFacts
 from engine.contract.formats import WeightFormat
 from engine.contract.plan import MemoryPlan, SimulatedGpu
-from engine.contract.rates import KernelRates, MeasuredRates
+from engine.contract.rates import KERNELS, KernelRates, MeasuredRates
 from engine.contract.shape import ExpertShape, KvShape, LayerShape, ModelShape
 from engine.contract.units import GIB
 from tests.support.machines import gib_bytes, gpu, machine, measured
@@ -127,13 +130,32 @@ def test_weights_that_were_not_measured_have_no_prediction() -> None:
     nvfp4 = SHAPE.model_copy(update={"expert_format": WeightFormat.NVFP4})
     plan = make_plan(nvfp4, machine(gib_bytes(64)), Wishes(context_tokens=256), model_dir="x")
     assert predict(plan, RATES) is None
+    assert not_measured(plan, RATES) == (WeightFormat.NVFP4,)
+    assert not_measured(plan, None) == needed_formats(nvfp4) == (WeightFormat.BF16, WeightFormat.NVFP4)
     assert predict(_plan(DESKTOP), RATES) is None, "a GPU was never measured"
+    assert not_measured(_plan(DESKTOP), RATES) == (WeightFormat.BF16,)
+
+
+def test_packed_experts_are_as_fast_as_their_own_format_was_measured() -> None:
+    nvfp4 = SHAPE.model_copy(update={"expert_format": WeightFormat.NVFP4})
+    plan = make_plan(nvfp4, machine(gib_bytes(64)), Wishes(context_tokens=256), model_dir="x")
+    slow = KernelRates(bytes_s=1e8, flops_s=1e10)
+    speed = predict(plan, RATES.model_copy(update={"cpu": {**CPU, WeightFormat.NVFP4: slow}}))
+    assert speed is not None
+    active = 8 * bank_bytes(nvfp4.experts, WeightFormat.NVFP4) // 4
+    assert speed.decode_tok_s.fast == pytest.approx(1.15 / (active / 1e8 + (1e8 - 1024 * 1024 * 2) / 1e10), rel=1e-3)
+
+
+def test_figures_of_other_kernels_do_not_count() -> None:
+    old = RATES.model_copy(update={"kernels": KERNELS - 1})
+    assert predict(_plan(), old) is None
+    assert not_measured(_plan(), old) == (WeightFormat.BF16,)
 
 
 def test_runs_of_the_same_split_beat_the_figures() -> None:
     plan = _plan()
     one = predict(plan, RATES, [_run(plan, 3.0)])
-    assert one == Speed(Range(3.0 / 1.1, 3.0 * 1.1), one.prefill_tok_s if one else None, "runs of this split")
+    assert one == Speed(Range(3.0 / 1.1, 3.0 * 1.1), one.prefill_tok_s if one else None, "runs of this split", 1)
     more = predict(plan, None, [_run(plan, 2.0, 80.0), _run(plan, 4.0, 90.0), _run(plan, 3.0)])
     assert more is not None
     assert (more.decode_tok_s.slow, more.decode_tok_s.fast) == (2.0, 4.0)
@@ -150,7 +172,7 @@ def test_runs_of_another_split_correct_the_sum() -> None:
     assert plain_there is not None and plain_here is not None
     half = predict(here, WITH_GPU, [_run(there, plain_there.decode_tok_s.middle / 2)])
     assert half is not None
-    assert half.basis == "runs of this model"
+    assert (half.basis, half.runs) == ("runs of this model", 1)
     assert half.decode_tok_s.middle == pytest.approx(plain_here.decode_tok_s.middle / 2)
 
 
