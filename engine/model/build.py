@@ -16,7 +16,9 @@ from engine.banks.cpu_device import CpuDevice
 from engine.banks.devices import Device
 from engine.banks.measure import residency_report
 from engine.banks.simulated_device import SimulatedDevice, SimulatedLocker
-from engine.checkpoint.loader import Meter, TensorReader
+from engine.checkpoint.loader import TensorReader
+from engine.checkpoint.meter import Meter
+from engine.checkpoint.reader_threads import OpenFile, open_weights
 from engine.contract.checkpoint import read_config as read_settings
 from engine.contract.checkpoint import read_headers, resolve_model_folder
 from engine.contract.checkpoint_formats import packed_bits_of_config
@@ -27,6 +29,7 @@ from engine.contract.formats import WeightFormat
 from engine.contract.plan import MemoryPlan, Tier
 from engine.model.dense import WEIGHTS, load_dense, read_config
 from engine.model.expert_map import ExpertMap
+from engine.model.filling import filled_banks
 from engine.model.kv_cache import check_layers
 from engine.model.loaded import LoadedModel
 from engine.model.parts import Parts
@@ -40,12 +43,15 @@ _FILL_ORDER = (Tier.VRAM, Tier.PINNED, Tier.LOCKED, Tier.PAGEABLE)
 
 
 class Drivers:
-    """What a plan runs on: a device, and the host memory's allocator and locker."""
+    """What a plan runs on: a device, the host memory's allocator and locker, and the disk."""
 
-    def __init__(self, device: Device, allocator: HostAllocator, locker: PageLocker) -> None:
+    def __init__(
+        self, device: Device, allocator: HostAllocator, locker: PageLocker, open_file: OpenFile = open_weights
+    ) -> None:
         self.device = device
         self.allocator = allocator
         self.locker = locker
+        self.open_file = open_file
 
 
 def drivers_for(plan: MemoryPlan) -> Drivers:
@@ -151,6 +157,7 @@ class _Load:
     ) -> None:
         self._plan = plan
         self._device = drivers.device
+        self._open_file = drivers.open_file
         self._report = report
         self._undo = undo
         known = {storage: BankLayout(plan.model.experts, storage) for storage in plan.model.different_storages}
@@ -175,7 +182,7 @@ class _Load:
         config = read_config(folder)
         check_layers(config, plan.model)
         text = read_text_settings(folder, config)
-        with TensorReader(self._meter) as reader:
+        with TensorReader(self._meter, self._open_file) as reader:
             self._undo.callback(self._device.close)
             self._undo.callback(gc.collect)  # before the device closes: the modules refer to each other
             self._parts.reserve(plan)
@@ -237,9 +244,9 @@ class _Load:
         self._undo.callback(parts.detach)
         tiers = dict(zip(plan.model.moe_layers, plan.tiers, strict=True))
         self._stage("experts")
-        for layer in sorted(tiers, key=lambda number: (_FILL_ORDER.index(tiers[number]), number)):
-            bank = self._arena.create(layer, self._layouts[layer])
-            experts.fill(bank, reader)
+        order = sorted(tiers, key=lambda number: (_FILL_ORDER.index(tiers[number]), number))
+        for bank in filled_banks(order, self._arena, self._layouts, experts, reader):
+            layer = bank.layer
             packed = experts.read_packed(layer, reader)
             if packed is not None and packed.whole_bytes:
                 self._device.reserve(packed.whole_bytes, WEIGHTS)
@@ -261,7 +268,7 @@ class _Load:
             _log.warning("layers %s are pageable: the system may write them to disk", fallen)
 
     def _self_test(self, experts: ExpertMap) -> str:
-        with TensorReader(Meter(lambda _: None, self._cancelled)) as reader:
+        with TensorReader(Meter(lambda _: None, self._cancelled), self._open_file) as reader:
             return self_test(
                 self._parts.layers,
                 self._arena.placements,

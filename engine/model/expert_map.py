@@ -11,6 +11,7 @@ from torch import Tensor
 
 from engine.banks.bank import BankLayout, ExpertBank
 from engine.checkpoint.loader import TensorReader
+from engine.checkpoint.reader_threads import Reading, TensorRead
 from engine.contract.checkpoint_headers import TensorEntry, TensorTable
 from engine.contract.checkpoint_packed import PackedTensor, sort_packed
 from engine.contract.errors import ModelFileError, PlanMismatchError
@@ -73,19 +74,27 @@ class ExpertMap:
         self._match()
         self._check_complete()
 
-    def fill(self, bank: ExpertBank, reader: TensorReader) -> None:
-        """Read one layer from the files into its bank, in file order and without a second copy.
+    def start(self, bank: ExpertBank, reader: TensorReader) -> Reading:
+        """Begin to read one layer from the files into its bank, in file order and without a second copy."""
+        reads = in_file_order(self.layers[bank.layer].reads)
+        return reader.start(
+            TensorRead(
+                read.entry,
+                read.start,
+                bank.host_part(read.part, read.expert)[read.part_start : read.part_start + read.nbytes],
+            )
+            for read in reads
+        )
 
-        A layer with conversions holds its converted weights a second time while they are copied.
+    def finish(self, bank: ExpertBank, reading: Reading, reader: TensorReader) -> None:
+        """Wait for `start` and add what has to be converted: that is in memory a second time while it is copied.
 
         Raises:
             ModelFileError: a file ended early or could not be read.
             LoadCancelledError: the load was told to stop.
         """
+        reader.wait(reading)
         layer = self.layers[bank.layer]
-        for read in in_file_order(layer.reads):
-            with bank.host_part(read.part, read.expert)[read.part_start : read.part_start + read.nbytes] as target:
-                reader.read_into(read.entry, target, start=read.start)
         for conversion in layer.conversions:
             values = self._convert(layer.found, conversion, reader)
             part = PART_OF_PARAMETER[conversion.parameter]

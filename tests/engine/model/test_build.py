@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from engine.banks.cpu_device import CpuDevice
 from engine.banks.simulated_device import SimulatedDevice
-from engine.checkpoint.loader import LoadCancelledError
+from engine.checkpoint.meter import LoadCancelledError
 from engine.contract.checkpoint import read_shape
 from engine.contract.errors import (
     ModelFileError,

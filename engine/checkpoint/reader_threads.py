@@ -1,0 +1,248 @@
+"""Threads that read pieces of weight files in the order of the files, each through file handles of its own.
+
+Several reads are under way at any time, near each other, so that the disk is never idle and never jumps far. The first
+touch of fresh memory, which costs as much as the copy, is shared out between the threads as well.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from engine.contract.checkpoint_headers import TensorEntry
+from engine.contract.errors import ModelFileError
+
+PIECE_BYTES = 4 << 20  # one read; four of them take 0.3 s on a slow disk (50 MB/s), so a cancel is heard in time
+BATCH_BYTES = 8 << 20  # what a thread takes at once: neighbours in the file, so that it reads ahead
+THREADS = 4
+POLL_S = 0.05
+
+
+class TensorRead(NamedTuple):
+    """Bytes of a tensor, from `start` on, that belong into `target`, writable bytes."""
+
+    entry: TensorEntry
+    start: int
+    target: memoryview
+
+
+OpenFile = Callable[[Path], BinaryIO]
+
+
+def open_weights(file: Path) -> BinaryIO:
+    """A weight file without a buffer: bytes go from the system straight to where they belong."""
+    return file.open("rb", buffering=0)
+
+
+class WeightFiles:
+    """Open files of one thread."""
+
+    def __init__(self, open_file: OpenFile = open_weights) -> None:
+        self._open_file = open_file
+        self._open: dict[Path, BinaryIO] = {}
+
+    def read(self, piece: TensorRead) -> int:
+        """Fill the target; as few bytes as the system gives at once are read on. Returns their number.
+
+        Raises:
+            ModelFileError: the file ended early or could not be read.
+        """
+        entry, target = piece.entry, piece.target
+        done, size = 0, target.nbytes
+        try:
+            stream = self._stream(entry.file)
+            stream.seek(entry.offset + piece.start)
+            while done < size:
+                with target[done:] as rest:
+                    got = stream.readinto(rest)  # type: ignore[attr-defined]
+                if not got:
+                    raise ModelFileError(
+                        f"{entry.file.name} ended inside tensor {entry.name}.",
+                        "Download the model again.",
+                        file=entry.file.name,
+                        expected_bytes=entry.nbytes,
+                        actual_bytes=piece.start + done,
+                    )
+                done += got
+        except OSError as cause:
+            raise ModelFileError(
+                f"{entry.file.name} could not be read: {cause.strerror}.",
+                "Check the disk, or download the model again.",
+                file=entry.file.name,
+            ) from cause
+        return size
+
+    def _stream(self, file: Path) -> BinaryIO:
+        stream = self._open.get(file)
+        if stream is None:
+            stream = self._open[file] = self._open_file(file)
+        return stream
+
+    def close(self) -> None:
+        """Close all files."""
+        while self._open:
+            self._open.popitem()[1].close()
+
+
+class Reading:
+    """Reads that were handed to the threads."""
+
+    def __init__(self, pieces: Iterator[TensorRead]) -> None:
+        self.pieces = pieces
+        self.exhausted = False  # all pieces are given out
+        self.dropped = False
+        self.busy = 0  # threads that have a batch of it
+        self.error: BaseException | None = None
+
+    @property
+    def over(self) -> bool:
+        """No thread touches its memory any more."""
+        return self.exhausted and not self.busy
+
+    def drop(self) -> None:
+        """Leave out what no thread has begun."""
+        self.exhausted = self.dropped = True
+        self.pieces = iter(())
+
+
+class ReaderThreads:
+    """The threads. They start with the first reading; `close` ends them, whatever is left."""
+
+    def __init__(
+        self, count: Callable[[int], None], open_file: OpenFile = open_weights, threads: int = THREADS
+    ) -> None:
+        """`count` hears of read bytes, in the threads."""
+        self._count = count
+        self._open_file = open_file
+        self._threads = threads
+        self._running: list[threading.Thread] = []
+        self._queue: deque[Reading] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+
+    def start(self, reads: Iterable[TensorRead]) -> Reading:
+        """Begin to read; `reads` come in the order of the files and are asked for one by one, in the threads."""
+        reading = Reading(_pieces(reads))
+        with self._changed:
+            self._queue.append(reading)
+            self._changed.notify_all()
+        while len(self._running) < self._threads:
+            thread = threading.Thread(target=self._work, name=f"reader {len(self._running) + 1}", daemon=True)
+            self._running.append(thread)
+            thread.start()
+        return reading
+
+    def wait(self, reading: Reading, poll: Callable[[], None]) -> None:
+        """Wait for the last byte; `poll` is called all the while, and ends the reading by raising.
+
+        Raises:
+            ModelFileError: a file ended early or could not be read.
+        """
+        try:
+            poll()
+            while not self._over(reading):
+                poll()
+        except BaseException:
+            self._drop(reading)
+            raise
+        if reading.error is not None:
+            error, reading.error = reading.error, None
+            raise error
+
+    def close(self) -> None:
+        """End the threads after the reads that are under way."""
+        with self._changed:
+            self._closed = True
+            for reading in self._queue:
+                reading.drop()
+            self._queue.clear()
+            self._changed.notify_all()
+        for thread in self._running:
+            thread.join()
+        self._running.clear()
+
+    def _over(self, reading: Reading) -> bool:
+        with self._changed:
+            if not reading.over:
+                self._changed.wait(POLL_S)
+            return reading.over
+
+    def _drop(self, reading: Reading) -> None:
+        with self._changed:
+            reading.drop()
+            while not reading.over:
+                self._changed.wait()
+
+    def _work(self) -> None:
+        files = WeightFiles(self._open_file)
+        while (found := self._next()) is not None:
+            reading, batch = found
+            del found
+            error: BaseException | None = None
+            try:
+                self._read(files, reading, batch)
+            except BaseException as why:  # noqa: BLE001 - told in the thread that waits
+                error = why
+            del batch  # the views of memory that may be given back
+            self._done(reading, error)
+            del error, reading
+        files.close()
+
+    def _read(self, files: WeightFiles, reading: Reading, batch: list[TensorRead]) -> None:
+        for piece in batch:
+            if reading.dropped:
+                return
+            self._count(files.read(piece))
+
+    def _next(self) -> tuple[Reading, list[TensorRead]] | None:
+        """The next batch; None: it is time to end."""
+        with self._changed:
+            while not self._closed:
+                while self._queue:
+                    reading = self._queue[0]
+                    batch = self._batch(reading)
+                    if reading.exhausted:
+                        self._queue.popleft()
+                    if batch:
+                        reading.busy += 1
+                        return reading, batch
+                    self._changed.notify_all()
+                self._changed.wait()
+            return None
+
+    def _batch(self, reading: Reading) -> list[TensorRead]:
+        batch: list[TensorRead] = []
+        size = 0
+        try:
+            while size < BATCH_BYTES:
+                piece = next(reading.pieces, None)
+                if piece is None:
+                    reading.exhausted = True
+                    break
+                batch.append(piece)
+                size += piece.target.nbytes
+        except Exception as why:  # noqa: BLE001 - likewise: whoever names the reads has failed
+            reading.error = reading.error or why
+            reading.drop()
+            batch.clear()
+        return batch
+
+    def _done(self, reading: Reading, error: BaseException | None) -> None:
+        with self._changed:
+            reading.busy -= 1
+            if error is not None:
+                reading.error = reading.error or error
+                reading.drop()
+                with suppress(ValueError):
+                    self._queue.remove(reading)
+            if reading.over:
+                self._changed.notify_all()
+
+
+def _pieces(reads: Iterable[TensorRead]) -> Iterator[TensorRead]:
+    """The reads, none of them longer than a piece."""
+    for read in reads:
+        for done in range(0, read.target.nbytes, PIECE_BYTES):
+            yield TensorRead(read.entry, read.start + done, read.target[done : done + PIECE_BYTES])
