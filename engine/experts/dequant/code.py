@@ -1,6 +1,6 @@
 """How the stored bytes of one matrix are to be read, found out from the tensors of the checkpoint."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,6 +11,7 @@ from engine.contract.checkpoint_packed import PackedTensor
 from engine.contract.errors import UnsupportedModelError
 
 Kind = Literal["plain", "fp8", "fp4", "int8", "packed", "gptq", "awq", "gguf"]
+Rows = Callable[[int, int], Tensor]  # weights from a first row up to a last one, float32 [last - first, columns]
 
 NUMBER_TYPES = {
     "F64": torch.float64,

@@ -8,30 +8,26 @@ compressed-tensors, `dequantize` there: scale / global_scale first).
 import torch
 from torch import Tensor
 
-from engine.experts.dequant.code import MatrixCode, Pieces
-from engine.experts.dequant.scales import scale_rows
+from engine.experts.dequant.code import MatrixCode, Pieces, Rows
+from engine.experts.dequant.scales import in_tiles, rows_of, scale_grid
+from engine.experts.dequant.tables import look_up, nibble_table
 
 _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 E2M1 = (*_E2M1, *(-value for value in _E2M1))
-_tables: dict[torch.device, Tensor] = {}
 
 
-def fp4_rows(code: MatrixCode, pieces: Pieces, first: int, last: int) -> Tensor:
+def fp4_rows(code: MatrixCode, pieces: Pieces) -> Rows:
     """Weight times scale in float32."""
-    packed = pieces.weight.view(code.rows, code.columns // 2)[first:last]
-    values = byte_table(packed.device).index_select(0, packed.reshape(-1).int())
+    packed = pieces.weight.view(code.rows, code.columns // 2)
+    table = nibble_table(("E2M1",), packed.device, lambda: torch.tensor(E2M1))
     assert pieces.scale is not None
-    scales = scale_rows(code, pieces.scale, first, last)
+    scales = scale_grid(code, pieces.scale)
     if pieces.whole is not None:
         scales = scales / pieces.whole if code.divides else scales * pieces.whole
-    return (values.view(last - first, scales.shape[1], -1) * scales[:, :, None]).view(last - first, code.columns)
 
+    def rows(first: int, last: int) -> Tensor:
+        values = look_up(table, packed[first:last].reshape(-1).int()).view(last - first, code.columns)
+        in_tiles(values, rows_of(scales, code, first, last), code.tile[1], Tensor.mul_)
+        return values
 
-def byte_table(device: torch.device) -> Tensor:
-    """Both numbers of each of the 256 bytes, float32 [256, 2]."""
-    table = _tables.get(device)
-    if table is None:
-        numbers = torch.tensor(E2M1)
-        table = torch.stack([numbers.repeat(16), numbers.repeat_interleave(16)], dim=1).to(device)
-        _tables[device] = table
-    return table
+    return rows

@@ -1,4 +1,6 @@
-"""Scales of tiles: read, and spread over the weights they belong to."""
+"""Scales and zero points of tiles: read once for a matrix, applied to a strip of rows in place."""
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -17,18 +19,29 @@ def scale_values(raw: Tensor, dtype: str) -> Tensor:
     return raw.view(NUMBER_TYPES[dtype]).float()
 
 
-def scale_rows(code: MatrixCode, raw: Tensor, first: int, last: int) -> Tensor:
-    """Scales of the rows from `first` up to `last`, float32 [last - first, tiles across]."""
+def scale_grid(code: MatrixCode, raw: Tensor) -> Tensor:
+    """Scales of all tiles, float32 [tiles down, tiles across]."""
     assert code.scale_dtype is not None
-    grid = scale_values(raw, code.scale_dtype).view(code.grid)
+    return scale_values(raw, code.scale_dtype).view(code.grid)
+
+
+def rows_of(grid: Tensor, code: MatrixCode, first: int, last: int) -> Tensor:
+    """What a grid holds for the rows from `first` up to `last`: [last - first, tiles across]."""
     if code.tile[0] == 1:
         return grid[first:last]
-    return grid[torch.arange(first, last, device=raw.device) // code.tile[0]]
+    return grid[torch.arange(first, last, device=grid.device) // code.tile[0]]
 
 
-def spread(scales: Tensor, code: MatrixCode) -> Tensor:
-    """Repeat each scale over the columns of its tile: [n, tiles across] to [n, columns]."""
-    if scales.shape[1] == 1:
-        return scales
-    down, across = scales.shape
-    return scales[:, :, None].expand(down, across, code.tile[1]).reshape(down, -1)[:, : code.columns]
+def in_tiles(values: Tensor, numbers: Tensor, wide: int, change: Callable[[Tensor, Tensor], object]) -> None:
+    """Change values [n, columns] in place by one number for `wide` neighbours: numbers [n, tiles across].
+
+    `change` is `Tensor.mul_` or `Tensor.sub_`; the last tile may be narrower.
+    """
+    across = numbers.shape[1]
+    if across == 1:
+        change(values, numbers)
+        return
+    even = values.shape[1] // wide
+    change(values[:, : even * wide].view(-1, even, wide), numbers[:, :even, None])
+    if even < across:
+        change(values[:, even * wide :], numbers[:, even:])
