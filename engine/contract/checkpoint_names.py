@@ -2,7 +2,8 @@
 
 Forms in use: `experts.7.up_proj.weight` with w1 (gate), w3 (up), w2 (down) in older families; all experts in one
 tensor as `experts.gate_up_proj` or `experts.gate_up_proj_blocks`; aria's `experts.fc1.weight`; granite's
-`block_sparse_moe.input_linear.weight`. Suffixes of quantised weights: GPTQ and AWQ (qweight, qzeros, scales, g_idx),
+`block_sparse_moe.input_linear.weight` and jetmoe's `mlp.input_linear.weight`; dbrx's `experts.mlp.w1`, v1 (up), w2;
+Step's `moe.gate_proj.weight`. Suffixes of quantised weights: GPTQ and AWQ (qweight, qzeros, scales, g_idx),
 modelopt (weight_scale, weight_scale_2, input_scale), compressed-tensors (weight_packed, weight_scale,
 weight_global_scale, weight_zero_point, weight_g_idx, weight_shape), gpt-oss (_blocks, _scales).
 """
@@ -15,15 +16,18 @@ from typing import Literal
 Matrix = Literal["gate", "up", "gate_up", "down"]
 Purpose = Literal["weight", "scale", "whole scale", "zero", "order", "bias", "not kept"]
 
-_FUSED = re.compile(r"((?:gate_up|gate|up|down)_proj|w[123]\b|fc[12]\b)(.*)")
-_LINEAR = re.compile(r"\.block_sparse_moe\.(input|output)_linear(.*)$")
+_FUSED = re.compile(r"(?:mlp\.)?((?:gate_up|gate|up|down)_proj|w[123]\b|v1\b|fc[12]\b)(.*)")
+_BESIDE = re.compile(r"\.(?:(?:block_sparse_moe|mlp)\.(input|output)_linear|moe\.(gate|up|down)_proj)\b(.*)$")
 # layers of the language model, not those of parts for pictures and sound
-_LAYER = re.compile(r"^(?:thinker\.|model\.|language_model\.|text_model\.|backbone\.)*layers\.(\d{1,9})\.")
+_LAYER = re.compile(
+    r"^(?:(?:thinker\.|model\.|language_model\.|text_model\.|backbone\.)*layers|transformer\.blocks)\.(\d{1,9})\."
+)
 _NOT_LOADED = re.compile(r"(^|\.)(mtp|mtp_layers)\.|rotary_emb\.inv_freq$")
 
 _MATRICES: dict[str, Matrix] = {
-    "gate_proj": "gate", "w1": "gate", "up_proj": "up", "w3": "up", "gate_up_proj": "gate_up", "fc1": "gate_up",
-    "input": "gate_up", "down_proj": "down", "w2": "down", "fc2": "down", "output": "down",
+    "gate_proj": "gate", "w1": "gate", "gate": "gate", "up_proj": "up", "w3": "up", "v1": "up", "up": "up",
+    "gate_up_proj": "gate_up", "fc1": "gate_up", "input": "gate_up", "down_proj": "down", "w2": "down", "fc2": "down",
+    "output": "down", "down": "down",
 }  # fmt: skip
 _PURPOSES: dict[str, Purpose] = {
     "": "weight", "weight": "weight", "weight_packed": "weight", "qweight": "weight", "blocks": "weight",
@@ -53,8 +57,8 @@ def expert_name(name: str) -> ExpertName | None:
             return ExpertName(int(first) if len(first) < 10 else None, *_of_one(rest))
         what = _of_all(tail)
         return None if what is None else ExpertName(None, *what)
-    linear = _LINEAR.search(name) if "_linear" in name else None
-    return None if linear is None else ExpertName(None, _MATRICES[linear[1]], _purpose(linear[2]))
+    beside = _BESIDE.search(name) if "_linear" in name or ".moe." in name else None
+    return None if beside is None else ExpertName(None, _MATRICES[beside[1] or beside[2]], _purpose(beside[3]))
 
 
 _What = tuple[Matrix | None, Purpose | None]

@@ -17,6 +17,7 @@ _EXPERT_KEYS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num
 _TEXT_ALONE = frozenset({"llama4", "qwen3_5_moe", "qwen4_exp"})  # transformers runs their text part without the wrapper
 _PICTURES = re.compile(r"(^|\.)(visual|vision_model|vision_tower|multi_modal_projector)\.")
 _TIED_WRAPPERS = frozenset({"kimi_k25"})
+_INSIDE_ONLY = frozenset({"step3p5"})  # published alone too, which transformers has no model for
 _RENAMED = {("kimi_k25", "kimi_k2"): "deepseek_v3"}  # published so; transformers builds the latter for it
 _UNTIED_WRAPPERS = frozenset({"qwen3_vl_moe"})  # their text part alone would be tied
 
@@ -88,7 +89,7 @@ def anatomy_of(config: Mapping[str, Any]) -> tuple[TextConfig, ConfigFacts, Anat
     """
     text = text_config(config)
     rule = FAMILIES.get(text.model_type)
-    if rule is None:
+    if rule is None or (text.model_type in _INSIDE_ONLY and not text.outer):
         raise _why_not(text)
     facts = ConfigFacts(text.values, text.model_type)
     anatomy = rule(facts, _tied(text))

@@ -19,11 +19,8 @@ CANNOT_ESTIMATE: dict[str, str] = {
 }
 
 NOT_RUNNABLE: dict[str, str] = {
-    "dbrx": "its experts are stored and called in a way of their own",
     "doge": "its experts are single neurons fetched by keys",
-    "jetmoe": "its attention has experts too",
     "nllb_moe": "it is an encoder-decoder model",
-    "step3p5": "its experts are called in a way of their own",
-    "step3p7": "its experts are called in a way of their own",
+    "step3p5": "transformers runs it only as the language model inside step3p7",
     "switch_transformers": "it is an encoder-decoder model",
 }

@@ -15,12 +15,13 @@ _OTHER_NAMES: dict[str, tuple[str, ...]] = {
     "num_hidden_layers": ("n_layer", "n_layers"),
     "hidden_size": ("n_embd", "d_model"),
     "num_attention_heads": ("n_head", "n_heads"),
-    "num_key_value_heads": ("n_head_kv",),
-    "max_position_embeddings": ("n_positions", "n_ctx", "model_max_length"),
+    "num_key_value_heads": ("n_head_kv", "kv_n_heads", "num_attention_groups"),
+    "max_position_embeddings": ("n_positions", "n_ctx", "model_max_length", "max_seq_len"),
     "num_experts": ("num_local_experts", "n_routed_experts", "moe_num_experts"),
-    "num_experts_per_tok": ("moe_topk", "moe_k", "top_k_experts", "num_experts_per_token"),
+    "num_experts_per_tok": ("moe_topk", "moe_k", "top_k_experts", "num_experts_per_token", "moe_top_k"),
     "layer_types": ("layers_block_type",),
     "n_shared_experts": ("num_shared_experts", "moe_num_shared_experts"),
+    "share_expert_dim": ("share_expert_dims",),
 }
 
 
@@ -35,6 +36,26 @@ class ConfigFacts:
         self._values = values
         self.model_type = model_type
         self.assumptions: list[str] = []
+
+    def with_tables(self, *keys: str) -> "ConfigFacts":
+        """The same where values may also stand in tables under these keys; assumptions are shared."""
+        tables = [table for key in keys if isinstance(table := self._values.get(key), dict)]
+        together: dict[str, Any] = {}
+        for table in (*tables, self._values):
+            together |= table
+        own = ConfigFacts(together, self.model_type)
+        own.assumptions = self.assumptions
+        return own
+
+    def shortened(self, keys: tuple[str, ...], layers: int, more: int) -> "ConfigFacts":
+        """The same where lists under these keys that name `more` layers behind the last one end with it."""
+        values = dict(self._values)
+        for key in keys:
+            if isinstance(given := values.get(key), list) and len(given) == layers + more:
+                values[key] = given[:layers]
+        own = ConfigFacts(values, self.model_type)
+        own.assumptions = self.assumptions
+        return own
 
     def given(self, key: str) -> Any:
         """The raw value under the key or one of its older names; None where missing or null."""

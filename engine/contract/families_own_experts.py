@@ -1,13 +1,65 @@
 """Families whose experts transformers calls in ways of their own; engine/model/experts_adapters.py answers for them.
 
-Sources: transformers 5.24, models/longcat_flash. Letters as in shape.py.
+Sources: transformers 5.24, models/dbrx, jetmoe and longcat_flash. Letters as in shape.py.
 """
 
 from dataclasses import replace
 
+from engine.contract.errors import CannotEstimateError
 from engine.contract.families_anatomy import Anatomy, AnatomyRule, DenseCount, Family, Mixer, gated_mlp
 from engine.contract.families_facts import ConfigFacts
 from engine.contract.families_latent import latent_attention
+from engine.contract.families_step3p7 import step3p5
+from engine.contract.shape import KvShape
+
+_FIX = "Choose a folder whose config.json is complete."
+
+_DBRX = Family(
+    vocab_size=32000,
+    max_context=2048,
+    top_k=1,
+    head_size="quotient",
+    qkv_bias=False,
+    out_bias=False,
+    inner_key="ffn_hidden_size",
+)
+
+
+def dbrx(facts: ConfigFacts, tied: bool) -> Anatomy:
+    """Read a dbrx configuration, which keeps sizes of attention and experts in tables of their own.
+
+    Raises:
+        CannotEstimateError: a fact is missing, also one without which transformers cannot run the model.
+        UnsupportedModelError: the model has no routed experts.
+    """
+    own = facts.with_tables("attn_config", "ffn_config")
+    for key in ("clip_qkv", "rope_theta"):
+        if own.given(key) is None:
+            raise CannotEstimateError(
+                f"config.json of this dbrx model does not say {key} in attn_config; transformers needs it.",
+                _FIX,
+                fact=key,
+            )
+    return _DBRX(own, tied)
+
+
+def _jetmoe_mixers(facts: ConfigFacts, family: Family) -> tuple[Mixer, ...]:
+    """Experts of attention, each with queries and an output of its own; they are always in use and count as dense."""
+    width, experts = facts.required("hidden_size"), facts.required("num_experts")
+    kv_heads, head_size = facts.required("num_key_value_heads"), facts.required("kv_channels")
+    inner = kv_heads * head_size
+    plain = 2 * width * inner + 2 * experts * width * inner + experts * width  # keys and values, experts, their router
+    plain += 2 * width  # biases behind the sums of experts, here and in the feed-forward block
+    kv = KvShape(
+        n_kv_heads=kv_heads,
+        key_dim=head_size,
+        value_dim=head_size,
+        n_heads=kv_heads * family.expert_shape(facts).top_k,
+    )
+    note = f"experts of attention, {2 * experts * width * inner:,} weights a layer, are counted with the dense weights"
+    if note not in facts.assumptions:
+        facts.assumptions.append(note)
+    return (Mixer(kv=kv, weights=DenseCount(plain)),) * facts.required("num_hidden_layers")
 
 
 def _longcat_mixers(facts: ConfigFacts, family: Family) -> tuple[Mixer, ...]:
@@ -49,5 +101,14 @@ def longcat_flash(facts: ConfigFacts, tied: bool) -> Anatomy:
 
 
 OWN_EXPERTS_FAMILIES: dict[str, AnatomyRule] = {
+    "dbrx": dbrx,
+    "jetmoe": Family(
+        vocab_size=32000,
+        max_context=4096,
+        top_k=2,
+        mixers=_jetmoe_mixers,
+        inner_key="intermediate_size",
+    ),
     "longcat_flash": longcat_flash,
+    "step3p5": step3p5,
 }

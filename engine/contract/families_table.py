@@ -20,5 +20,5 @@ FAMILIES: dict[str, AnatomyRule] = {
 }
 
 TIED_BY_DEFAULT = frozenset(
-    {"cohere2_moe", "ernie4_5_moe", "gemma4_text", "lara_mini", "lfm2_moe", "qwen3_vl_moe_text", "zaya"}
+    {"cohere2_moe", "ernie4_5_moe", "gemma4_text", "jetmoe", "lara_mini", "lfm2_moe", "qwen3_vl_moe_text", "zaya"}
 )

@@ -40,6 +40,7 @@ class PartShapes:
     down: tuple[int, ...]
     up_bias: tuple[int, ...] | None = None
     down_bias: tuple[int, ...] | None = None
+    down_turned: bool = False  # down lies in the record the other way round than up: [F, M] after [2F, M]
 
 
 class TorchKernel:
@@ -54,10 +55,10 @@ class TorchKernel:
     def expert(self, record: Tensor, number: int) -> ExpertWeights:
         """Views of the record."""
         layout, shapes = self._layout, self._shapes
-        up = shapes.up_name
+        up, down = shapes.up_name, layout.view(record, "down", shapes.down)
         return ExpertWeights(
             up=layout.view(record, up, shapes.up),
-            down=layout.view(record, "down", shapes.down),
+            down=down.T if shapes.down_turned else down,
             up_bias=None if shapes.up_bias is None else layout.view(record, f"{up}_bias", shapes.up_bias),
             down_bias=None if shapes.down_bias is None else layout.view(record, "down_bias", shapes.down_bias),
         )

@@ -17,6 +17,7 @@ from engine.contract.checkpoint_packed import PackedTensor, sort_packed
 from engine.contract.errors import ModelFileError, PlanMismatchError
 from engine.experts.dequant.code import NUMBER_TYPES, unreadable
 from engine.experts.reference_kernel import PackedExperts
+from engine.model.experts_adapters import Place
 from engine.model.experts_function import PART_OF_PARAMETER, ExpertsModule, meta_parameter
 from engine.model.packed_map import PackedLayer, PartRead, read_entry, unlike_plan
 
@@ -70,7 +71,11 @@ class ExpertMap:
                 "Plan the start again.",
             )
         self.layers = {layer: _layer_map(found, layouts[layer], quantised) for layer, found in modules.items()}
-        self._by_path = {found.path: found.layer for found in model.experts_modules}
+        self._by_name = {
+            f"{found.path}.{name}": (found.layer, place)
+            for found in model.experts_modules
+            for name, place in found.places.items()
+        }
         self._match()
         self._check_complete()
 
@@ -145,16 +150,15 @@ class ExpertMap:
             target, pattern = rename_source_key(key, renamings, converters, prefix, full)
             if target not in full and key in full:
                 target, pattern = rename_source_key(key, [], [], prefix, full)
-            path, _, name = target.rpartition(".")
-            layer = self._by_path.get(path)
-            if layer is None or name not in self.layers[layer].found.shapes:
+            if (known := self._by_name.get(target)) is None:
                 continue
-            mapped, converter = self.layers[layer], by_pattern.get(pattern or "")
+            layer, place = known
+            mapped, name, converter = self.layers[layer], place.parameter, by_pattern.get(pattern or "")
             if mapped.packed is not None and not name.endswith("_bias"):
-                _add_packed(mapped.packed, name, key, tensor, pattern, converter)
+                _add_packed(mapped.packed, place, key, tensor, pattern, converter)
             elif isinstance(tensor, PackedTensor):
                 raise unlike_plan(tensor.weight.name, tensor.weight.nbytes, 0)
-            elif not self._direct(mapped, name, key, pattern, converter):
+            elif not self._direct(mapped, place, key, pattern, converter):
                 waiting.setdefault((layer, name), []).append((key, pattern))
         for (layer, name), keys in waiting.items():
             ordered = tuple(sorted(keys, key=lambda item: [int(number) for number in _NUMBERS.findall(item[0])]))
@@ -165,21 +169,22 @@ class ExpertMap:
                 mapped.packed.lay_out()
                 mapped.reads += mapped.packed.reads
 
-    def _direct(self, layer: LayerMap, name: str, key: str, pattern: str | None, converter: Any) -> bool:
-        """Note a tensor that can be read without conversion: one matrix of one expert, or all experts stacked."""
+    def _direct(self, layer: LayerMap, place: Place, key: str, pattern: str | None, converter: Any) -> bool:
+        """Note a tensor that can be read without conversion: one matrix of one expert, or of all experts stacked."""
         entry = self._table[key]
         if layer.packed is not None:
             layer.packed.bias_dtype = NUMBER_TYPES.get(entry.dtype)
         elif NUMBER_TYPES.get(entry.dtype) != layer.layout.dtype:
             return False
-        part = PART_OF_PARAMETER[name]
+        part = PART_OF_PARAMETER[place.parameter]
         part_bytes = layer.layout.part(part).bytes
         experts = layer.layout.n_experts
-        if converter is None:
-            if entry.nbytes != experts * part_bytes:
-                raise unlike_plan(key, entry.nbytes, experts * part_bytes)
+        if (stacked := _stacked(place, pattern, converter)) is not None:
+            size = part_bytes // stacked.count
+            if entry.nbytes != experts * size:
+                raise unlike_plan(key, entry.nbytes, experts * size)
             for expert in range(experts):
-                layer.reads.append(PartRead(entry, expert * part_bytes, part_bytes, part, expert, 0))
+                layer.reads.append(PartRead(entry, expert * size, size, part, expert, stacked.number * size))
             return True
         sources = _merged(converter, pattern)
         if sources is None:
@@ -247,7 +252,7 @@ def _layer_map(found: ExpertsModule, layout: BankLayout, quantised: Mapping[str,
 
 
 def _add_packed(
-    layer: PackedLayer, name: str, key: str, tensor: TensorEntry | PackedTensor, pattern: str | None, converter: Any
+    layer: PackedLayer, place: Place, key: str, tensor: TensorEntry | PackedTensor, pattern: str | None, converter: Any
 ) -> None:
     """Note a matrix of one expert or of all, in a layer whose experts are unpacked.
 
@@ -255,14 +260,24 @@ def _add_packed(
         UnsupportedModelError: transformers would have to convert it.
     """
     packed = tensor if isinstance(tensor, PackedTensor) else PackedTensor(key, tensor)
-    part = PART_OF_PARAMETER[name]
-    if converter is None:
-        layer.add(part, 0, 1, None, packed)
+    part = PART_OF_PARAMETER[place.parameter]
+    if (stacked := _stacked(place, pattern, converter)) is not None:
+        layer.add(part, stacked.number, stacked.count, None, packed)
         return
     sources = _merged(converter, pattern)
     if sources is None:
         raise unreadable(packed)
     layer.add(part, sources.index(pattern), len(sources), int(_EXPERT_NUMBER.findall(key)[-1]), packed)
+
+
+def _stacked(place: Place, pattern: str | None, converter: Any) -> Place | None:
+    """Where a tensor with one matrix of all experts goes; None: it has those of one expert, or must be converted."""
+    if converter is None:
+        return place
+    if [(type(step).__name__, getattr(step, "dim", None)) for step in converter.operations] != [("Concatenate", 1)]:
+        return None
+    sources = list(converter.source_patterns)
+    return Place(place.parameter, sources.index(pattern), len(sources))
 
 
 def _merged(converter: Any, pattern: str | None) -> list[str | None] | None:

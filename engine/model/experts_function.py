@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from engine.contract.errors import UnsupportedModelError
 from engine.experts.expert_kernel import PartShapes
 from engine.experts.layer import ExpertLayer
-from engine.model.experts_adapters import adopt_experts
+from engine.model.experts_adapters import Place, adopt_experts
 from engine.model.hub import transformers  # noqa: F401  first: it settles how transformers is imported
 
 IMPLEMENTATION = "splitpin"
@@ -24,7 +24,7 @@ PART_OF_PARAMETER = {
     "up_proj_bias": "up_bias",
     "down_proj_bias": "down_bias",
 }
-_LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
+_LAYER = re.compile(r"(?:^|\.)(?:layers|blocks)\.(\d+)\.")
 
 
 class ModuleMath:
@@ -57,6 +57,7 @@ class ExpertsModule:
     layer: int
     module: nn.Module
     shapes: dict[str, tuple[int, ...]]  # parameter name to shape, E first
+    places: dict[str, Place]  # what the checkpoint has under the module's path, to where it goes
 
     @property
     def part_shapes(self) -> PartShapes:
@@ -64,7 +65,12 @@ class ExpertsModule:
         one = {PART_OF_PARAMETER[name]: shape[1:] for name, shape in self.shapes.items()}
         up = "gate_up" if "gate_up" in one else "up"
         return PartShapes(
-            up_name=up, up=one[up], down=one["down"], up_bias=one.get(f"{up}_bias"), down_bias=one.get("down_bias")
+            up_name=up,
+            up=one[up],
+            down=one["down"],
+            up_bias=one.get(f"{up}_bias"),
+            down_bias=one.get("down_bias"),
+            down_turned=getattr(self.module, "down_turned", False),
         )
 
     def attach(self, layer: ExpertLayer) -> None:
@@ -111,7 +117,8 @@ def strip_experts(model: nn.Module) -> list[ExpertsModule]:
         numbers = _LAYER.findall(path)
         if not numbers:
             raise _unsupported(model, f"its experts at {path} belong to no numbered layer")
-        found.append(ExpertsModule(path, int(numbers[-1]), module, shapes))
+        places = getattr(module, "places", {}) or {name: Place(name) for name in shapes}
+        found.append(ExpertsModule(path, int(numbers[-1]), module, shapes, places))
     if not found:
         raise _unsupported(model, "it has no routed experts that transformers can hand over")
     return found

@@ -100,10 +100,20 @@ _OWN: dict[str, dict[str, Any]] = {
     "deepseek_v2": {"num_key_value_heads": 4},
     "deepseek_v3": {"num_key_value_heads": 4},
     "deepseek_v32": {"num_key_value_heads": 4},
+    "deepseek_v4": {"num_key_value_heads": 1, "partial_rotary_factor": 0.5, "o_groups": 2, "o_lora_rank": 6,
+                    "hc_mult": 3,
+                    "layer_types": ["sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention",
+                                    "compressed_sparse_attention"],
+                    "compress_rates": {"compressed_sparse_attention": 3, "heavily_compressed_attention": 5},
+                    "mlp_layer_types": ["hash_moe", "hash_moe", "moe", "moe"]},
+    "dbrx": {"d_model": 32, "n_heads": 4, "n_layers": 3, "max_seq_len": 512,
+             "attn_config": {"kv_n_heads": 2, "clip_qkv": 8, "rope_theta": 10000.0},
+             "ffn_config": {"ffn_hidden_size": 16, "moe_num_experts": 8, "moe_top_k": 2, "hidden_size": 32}},
     "gemma4_text": {"layer_types": ["sliding_attention", "full_attention"] * 2},
     "glm4_moe_lite": {"num_key_value_heads": 4},
     "glm_moe_dsa": {"num_key_value_heads": 4, "indexer_types": ["full", "full", "shared", "full"]},
     "granitemoehybrid": {"layer_types": _MIXED},
+    "jetmoe": {"kv_channels": 8, "head_dim": 8, "intermediate_size": 16},
     "kimi_linear": {"num_key_value_heads": 4, "layer_types": _MIXED},
     "lara_mini": {"layer_types": ["linear_attention", "sliding_attention", "linear_attention", "full_attention"]},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 2},
@@ -118,6 +128,9 @@ _OWN: dict[str, dict[str, Any]] = {
     "nemotron_h": {"layers_block_type": ["linear_attention", "moe", "full_attention", "moe", "mlp"],
                    "ssm_state_size": 6, "n_groups": 2, "mamba_num_heads": 4, "mamba_head_dim": 8, "n_group": 1,
                    "moe_latent_size": 24, "moe_shared_expert_intermediate_size": 20},
+    "step3p5": {"layer_types": ["full_attention", "sliding_attention"] * 2, "num_sliding_attention_heads": 6,
+                "share_expert_dim": 24, "swiglu_limits": [0.0, 0.5, 0.3, 0.0], "swiglu_limits_shared": [0.0, 0.2] * 2,
+                "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"]},
     "sarvam_mla": {"num_key_value_heads": 4},
     "zaya": {"num_experts_per_tok": 1, "layer_types": ["hybrid", "hybrid_sliding"] * 2, "router_hidden_size": 12},
 }  # fmt: skip
@@ -137,9 +150,10 @@ WRAPPERS = {
     "mistral3": "mistral4",
     "qwen3_5_moe": "qwen3_5_moe_text",
     "qwen3_vl_moe": "qwen3_vl_moe_text",
+    "step3p7": "step3p5",
 }
 # text parts that transformers runs inside a wrapper only
-_INSIDE_ONLY = frozenset({"glm4v_moe_text", "mistral4", "qwen3_vl_moe_text"})
+_INSIDE_ONLY = frozenset({"glm4v_moe_text", "mistral4", "qwen3_vl_moe_text", "step3p5"})
 # read and compared with the modules on the meta device, but their wrappers cannot be built tiny
 NOT_TINY = frozenset({"deepseek_ocr2_text", "muse_spark_text", "qwen3_omni_moe_text"})
 # every family the program knows, and multimodal models around some of them
