@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.files import write_atomically
 from app.orphans.memory_return import MemoryReturn, wait_for_return
 from app.paths import program_dir
 from app.supervision.environment import engine_environment
@@ -18,8 +17,9 @@ from app.supervision.identity import own_identity
 from app.supervision.ledger import RunLedger, new_run_id
 from app.supervision.log_tail import LogTail
 from app.supervision.ports import check_port, explain_taken_port
+from app.supervision.run_folder import write_plan
 from app.supervision.stop_ladder import StopLadder
-from engine.contract.errors import EngineStoppedError, Problem, SplitpinError, WireError
+from engine.contract.errors import EngineStoppedError, Problem, WireError
 from engine.contract.events import Event, Failed, Hello, Listening
 from engine.contract.plan import MemoryPlan
 from engine.contract.processes import ProcessIdentity, RunEntry
@@ -31,12 +31,6 @@ log = logging.getLogger(__name__)
 
 REFRESH_S = 2.0  # the ledger follows the engine's process tree this closely
 DRAIN_S = 2.0  # for the last lines, once the tree is gone
-
-
-class RunFolderError(SplitpinError):
-    """The plan of a run could not be written."""
-
-    kind = "run_folder"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +118,7 @@ class EngineChild:
         check_port(port, run_ledger.read)
         run_id = new_run_id()
         run_ledger.forget_old_folders()
-        plan_file = _write_plan(plan, run_ledger.run_dir(run_id))
+        plan_file = write_plan(plan, run_ledger.run_dir(run_id))
         me = own_identity()
         program = [sys.executable, "-m", "engine"] if engine_argv is None else list(engine_argv)
         parent = ["--parent-pid", str(me.pid), "--parent-create-time", repr(me.create_time)]
@@ -234,6 +228,16 @@ class EngineChild:
             )
 
     def _watch(self) -> None:
+        """Tell how the engine ended, whatever happens on the way: an engine that nobody watches is ended."""
+        try:
+            problem = self._watch_to_end()
+        except Exception as error:
+            log.exception("engine run %s can no longer be watched", self.run_id)
+            problem = self._give_up_watching(error)
+        self._ended.set()
+        self._on_end(problem)
+
+    def _watch_to_end(self) -> Problem | None:
         """Follow the process to its end, clear its tree, wait for its memory, and say how it ended."""
         memory = self._open_memory()
         try:
@@ -241,21 +245,37 @@ class EngineChild:
             told_to_end = time.monotonic()
             if held is not None:
                 log.info("engine run %s stopped by: %s", self.run_id, self._ladder.descend(self._child))
-            gone = self._ladder.clear(self._child)
-            for reader in self._readers:
-                reader.join(DRAIN_S)
-            code = self._child.poll()
+            gone = self._clear()
             if gone:
-                self._ledger.remove(self.run_id)
-                if not any(reader.is_alive() for reader in self._readers):  # a stranger may have inherited a pipe
-                    self._child.close()
                 self._wait_for_memory(memory, held, told_to_end)
+            code = self._child.poll()
         finally:
             memory.close()
         problem = self._verdict(code, gone=gone)
         log.info("engine run %s ended with code %s: %s", self.run_id, code, problem.sentence if problem else "as asked")
-        self._ended.set()
-        self._on_end(problem)
+        return problem
+
+    def _give_up_watching(self, error: Exception) -> Problem | None:
+        """End the tree after a fault of our own; a stop that was asked for is still no problem."""
+        if self._clear() and self._stop_wanted.is_set():
+            return None
+        return EngineStoppedError(
+            f"Splitpin could not watch the engine any more ({type(error).__name__}: {error}) and ended it.",
+            "Start it again; if it happens again, send the log.",
+            pid=self._child.pid,
+            log_file=str(self._log_file),
+        ).problem
+
+    def _clear(self) -> bool:
+        """End what is left of the tree and forget the run; False if something still lives."""
+        gone = self._ladder.clear(self._child)
+        for reader in self._readers:
+            reader.join(DRAIN_S)
+        if gone:
+            self._ledger.remove(self.run_id)
+            if not any(reader.is_alive() for reader in self._readers):  # a stranger may have inherited a pipe
+                self._child.close()
+        return gone
 
     def _follow(self, memory: LiveMemory) -> "_Held | None":
         """Return when the engine has ended or must: with what it holds at that moment if a stop was asked for."""
@@ -315,15 +335,3 @@ class EngineChild:
 def _workers(child: ChildProcess) -> tuple[ProcessIdentity, ...]:
     """The tree without its root, as the ledger wants it."""
     return tuple(member for member in child.tree() if member.pid != child.pid)
-
-
-def _write_plan(plan: MemoryPlan, folder: Path) -> Path:
-    file = folder / "plan.json"
-    try:
-        write_atomically(file, plan.model_dump_json(indent=2) + "\n")
-    except OSError as cause:
-        raise RunFolderError(
-            f"The plan could not be written to {folder}: {cause.strerror or cause}.",
-            "Make room on the disk, or check that the folder can be written.",
-        ) from cause
-    return file

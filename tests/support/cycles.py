@@ -18,9 +18,10 @@ from unittest.mock import patch
 import psutil
 
 from app.orphans.classify import classify
-from app.supervision.engine_child import EngineChild, RunFolderError
+from app.supervision.engine_child import EngineChild
 from app.supervision.ledger import RunLedger
 from app.supervision.ports import PortTakenError
+from app.supervision.run_folder import RunFolderError
 from app.supervision.scan import Scanner
 from app.supervision.stop_ladder import StopLadder
 from engine.contract.errors import Problem

@@ -2,15 +2,17 @@
 
 import os
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from app.supervision.engine_child import EngineChild, RunFolderError
+from app.supervision.engine_child import EngineChild
 from app.supervision.ledger import RunLedger
+from app.supervision.run_folder import RunFolderError
 from engine.contract.plan import MemoryPlan
 from engine.contract.processes import ProcessIdentity
-from engine.system.protocols import LaunchRefusedError
+from engine.system.protocols import ChildProcess, LaunchRefusedError
 from tests.app.supervision.recorder import IMPATIENT, Recorder, fake_engine
 from tests.support.processes import identity_of, lives, wait_until
 from tests.support.tiny_plan import tiny_plan
@@ -195,3 +197,24 @@ def test_a_run_folder_that_cannot_be_written_is_a_typed_refusal(tmp_path: Path) 
             on_end=lambda problem: None,
         )
     assert "could not be written" in caught.value.sentence
+
+
+def test_an_engine_that_can_no_longer_be_watched_is_ended_and_told_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = threading.Event()
+
+    def workers(_: ChildProcess) -> tuple[ProcessIdentity, ...]:
+        if broken.is_set():
+            raise ModuleNotFoundError("No module named 'gone'")
+        return ()
+
+    monkeypatch.setattr("app.supervision.engine_child.REFRESH_S", 0.05)
+    monkeypatch.setattr("app.supervision.engine_child._workers", workers)
+    with Recorder(tmp_path, fake_engine()) as engine:
+        engine.wait_for("ready")
+        broken.set()
+        problem = engine.ended()
+        assert engine.ledger.read() == ()
+    assert not lives(engine.child.identity)
+    assert problem is not None and "No module named 'gone'" in problem.sentence
