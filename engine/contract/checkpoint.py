@@ -129,6 +129,7 @@ def _shape(
         name=name,
         family=text.model_type,
         hidden_size=anatomy.hidden_size,
+        streams=anatomy.streams,
         vocab_size=anatomy.vocab_size,
         max_context_tokens=anatomy.max_context_tokens,
         layers=anatomy.layers,

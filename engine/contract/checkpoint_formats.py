@@ -51,6 +51,8 @@ def expert_storage_of_config(text: TextConfig, plain: WeightFormat, assumptions:
     match method:
         case "mxfp4":
             known = usual_storage(WeightFormat.MXFP4)
+        case "fp8" if (quantised.get("expert_dtype") or text.anywhere("expert_dtype")) == "fp4":
+            known = usual_storage(WeightFormat.MXFP4)  # DeepSeek V4: experts in 4 bits, the rest in fp8
         case "fp8":
             known = _fp8(quantised, assumptions)
         case "fbgemm_fp8":

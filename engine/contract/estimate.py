@@ -105,12 +105,13 @@ def kv_value_bytes(shape: ModelShape) -> int:
 def kv_layer_bytes(kv: KvShape, context_tokens: int, bytes_per_value: int = KV_VALUE_BYTES) -> int:
     """Bytes one layer's cache takes: context_tokens, or the window where that is shorter, times K · (Dk + Dv).
 
-    Where tokens are chosen by a key of their own, that key counts too.
+    Where tokens are chosen by a key of their own, that key counts too, and of pooled tokens each complete entry.
     """
     if context_tokens < 0:
         raise ValueError(f"context_tokens must be >= 0, got {context_tokens}")
     held = context_tokens if kv.window is None else min(context_tokens, kv.window)
-    return held * kv.values_per_token * bytes_per_value
+    pooled = sum(context_tokens // entries.step * entries.dim for entries in kv.pooled)
+    return (held * kv.values_per_token + pooled) * bytes_per_value
 
 
 def kv_cache_bytes(shape: ModelShape, context_tokens: int, bytes_per_value: int | None = None) -> int:
@@ -159,12 +160,14 @@ class Split(Record):
 def workspace_bytes(shape: ModelShape, prefill_chunk: int, context_tokens: int = 0) -> int:
     """Reserve for the short-lived tensors of one prefill step of T tokens, an upper bound rather than an allocation.
 
-    T · (8 · M + 4 · A · F) values of 4 bytes for hidden states and routed activations, and one row of logits twice.
+    T · ((3 + 5 · S) · M + 4 · A · F) values of 4 bytes for S streams of hidden states and routed activations, and one
+    row of logits twice.
     Attention over n tokens: a mask of T · n values, 4 bytes for its two forms, and what `_attention_bytes` says of the
     hungriest layer. Packed experts are unpacked one after another: `unpacked_bytes`.
     """
     experts = shape.experts
-    values = prefill_chunk * (8 * shape.hidden_size + 4 * experts.top_k * experts.inner) + 2 * shape.vocab_size
+    hidden = (3 + 5 * shape.streams) * shape.hidden_size
+    values = prefill_chunk * (hidden + 4 * experts.top_k * experts.inner) + 2 * shape.vocab_size
     size = kv_value_bytes(shape)
     attention = max((_attention_bytes(kv, prefill_chunk, context_tokens, size) for kv in shape.kv_layers), default=0)
     attention = max((attention, *(_state_work_bytes(state, prefill_chunk) for state in _states(shape))))
@@ -193,17 +196,21 @@ def _attention_bytes(kv: KvShape, prefill_chunk: int, context_tokens: int, bytes
     a mask. Without a fused kernel also the scores, T · n · H values in three copies (sum with the mask, with the sinks,
     softmax: `eager_attention_forward` of gpt_oss). Latents expanded to keys and values of all heads, once from the
     projection and once more as keys with their rotated part (`expand_kv` of deepseek_v3). Scores of the index, in fp32
-    twice and once more with the mask, and the mask of the chosen tokens (`DeepseekV32Indexer`).
+    twice and once more with the mask, and the mask of the chosen tokens (`DeepseekV32Indexer`); the same for pooled
+    entries, which attention sees behind its window.
     """
     heads = kv.n_heads or kv.n_kv_heads
     seen = context_tokens if kv.window is None else min(context_tokens, kv.window + prefill_chunk)
-    repeated = heads * (kv.key_dim + kv.value_dim) if heads != kv.n_kv_heads else 0
+    values = kv.key_dim if kv.keys_are_values else kv.value_dim
+    repeated = heads * (kv.key_dim + values) if heads != kv.n_kv_heads else 0
     new = min(prefill_chunk, context_tokens)
     scores = 3 * new * heads if kv.writes_scores else 0
     index = 4 * new * (2 * kv.index_heads + 3) if kv.index_heads else 0
     if kv.expanded_values:
         repeated = 2 * kv.expanded_values
-    return seen * ((repeated + scores) * bytes_per_value + index)
+    chosen_of = sum(context_tokens // entries.step for entries in kv.pooled if entries.index) if kv.pooled else seen
+    seen += sum(context_tokens // entries.step for entries in kv.pooled if not entries.index)
+    return seen * (repeated + scores) * bytes_per_value + chosen_of * index
 
 
 def _states(shape: ModelShape) -> set[StateShape]:

@@ -1,7 +1,6 @@
 """Mixture-of-Experts types of transformers 5.24 that cannot be estimated or run yet, each with its reason."""
 
 CANNOT_ESTIMATE: dict[str, str] = {
-    "deepseek_v4": "compressed attention in several tiers, whose cache grows in steps",
     "diffusion_gemma": "text diffusion instead of token-by-token generation",
     "dots3_note": "two kinds of latent attention side by side",
     "ernie4_5_vl_moe": "two banks of routed experts in each layer",

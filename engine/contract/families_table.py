@@ -1,6 +1,7 @@
 """All families that transformers 5.24 runs through its experts interface and whose memory is known."""
 
 from engine.contract.families_anatomy import AnatomyRule
+from engine.contract.families_compressed import deepseek_v4
 from engine.contract.families_full import FULL_FAMILIES
 from engine.contract.families_hybrid import HYBRID_FAMILIES
 from engine.contract.families_latent import LATENT_FAMILIES
@@ -15,6 +16,7 @@ FAMILIES: dict[str, AnatomyRule] = {
     **OWN_EXPERTS_FAMILIES,
     **LATENT_FAMILIES,
     **HYBRID_FAMILIES,
+    "deepseek_v4": deepseek_v4,
     "nemotron_h": NEMOTRON_H,
     "zaya": ZAYA,
 }

@@ -13,6 +13,14 @@ from engine.contract.formats import ExpertStorage, WeightFormat, alike, usual_st
 from engine.contract.record import Record
 
 
+class PooledShape(Record):
+    """Entries that stand for `step` tokens each; one is added whenever so many tokens are complete."""
+
+    step: int = Field(gt=1, description="tokens of one entry")
+    dim: int = Field(gt=0, description="values of one entry")
+    index: bool = Field(default=False, description="entries are chosen by these; attention does not read them")
+
+
 class KvShape(Record):
     """What one attention layer stores per token: K and V of `n_kv_heads` heads, and a key for choosing tokens.
 
@@ -23,6 +31,7 @@ class KvShape(Record):
     n_kv_heads: int = Field(gt=0)
     key_dim: int = Field(gt=0)
     value_dim: int = Field(ge=0)
+    keys_are_values: bool = Field(default=False, description="keys are read as values too; value_dim is 0")
     window: int | None = Field(default=None, gt=0, description="sliding window in tokens; None: full attention")
     n_heads: int | None = Field(default=None, gt=0, description="query heads; None: as many as KV heads")
     chunked: bool = Field(default=False, description="the window is a part of fixed borders, not the newest tokens")
@@ -30,6 +39,7 @@ class KvShape(Record):
     index_dim: int = Field(default=0, ge=0, description="values of the key by which tokens are chosen; 0: none")
     index_heads: int = Field(default=0, ge=0, description="heads that score every token before the choice")
     expanded_values: int = Field(default=0, ge=0, description="values a token becomes while latents are expanded")
+    pooled: tuple[PooledShape, ...] = Field(default=(), description="what is kept of all tokens, beside the window")
 
     @property
     def values_per_token(self) -> int:
@@ -39,7 +49,7 @@ class KvShape(Record):
 class StateTensor(Record):
     """A tensor of fixed size that one layer keeps for a sequence, however long it is."""
 
-    kind: Literal["convolution", "recurrent"]
+    kind: Literal["convolution", "recurrent", "pending"] = Field(description="pending: of tokens not pooled yet")
     sizes: tuple[int, ...] = Field(description="for one sequence")
     dtype: Literal["model", "fp32", "int64"] = Field(description="model: the type of keys and values")
 
@@ -98,6 +108,7 @@ class ModelShape(Record):
     name: str
     family: str = Field(description="`model_type` of the configuration that holds the text model")
     hidden_size: int = Field(gt=0)
+    streams: int = Field(default=1, gt=0, description="residual streams, each as wide as the model")
     vocab_size: int = Field(gt=0)
     max_context_tokens: int = Field(gt=0)
     layers: tuple[LayerShape, ...]

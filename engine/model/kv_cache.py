@@ -23,7 +23,9 @@ from engine.contract.estimate import (
     state_tensor_bytes,
 )
 from engine.contract.shape import KvShape, LayerShape, ModelShape, StateTensor
+from engine.model.dense import model_class
 from engine.model.kv_layers import IndexedKvLayer, KvLayer
+from engine.model.pooled_layers import PooledKvLayer, check_pools, is_pending
 from engine.model.state_layers import IndexedKvStateLayer, KvStateLayer, StateLayer
 
 KV_CACHE = "KV cache"  # purposes in the device's ledger, as in the contract
@@ -60,6 +62,9 @@ class KvCache(Cache):
     def _layer(self, layer: LayerShape) -> Any:
         if layer.kv is None and layer.state is None:
             return DummyLayer()  # type: ignore[no-untyped-call]
+        if layer.kv and layer.kv.keys_are_values:
+            waiting = layer.state.tensors if layer.state else ()
+            return PooledKvLayer(*self._kv(layer), [self._state(tensor) for tensor in waiting])
         if layer.state is None:
             kind = IndexedKvLayer if layer.kv and layer.kv.index_dim else KvLayer
             return kind(*self._kv(layer))
@@ -126,6 +131,7 @@ def check_layers(config: Any, shape: ModelShape) -> None:
     Raises:
         PlanMismatchError: a layer differs, so that the cache would forget too early or the plan counts too much.
     """
+    model_class(config)  # transformers knows a family's own cache layers once its code is imported
     stock: list[Any] = list(DynamicCache(config=config).layers)
     for layer, theirs in zip(shape.cached_layers, stock, strict=False):
         window = getattr(theirs, "sliding_window", None)
@@ -142,7 +148,9 @@ def check_layers(config: Any, shape: ModelShape) -> None:
             isinstance(theirs, LinearAttentionCacheLayerMixin),
             indexed and hasattr(theirs, "update_indexer"),  # it has one too where the index of another layer is used
         )
-        planned = (layer.kv is not None, layer.state is not None, indexed)
+        if layer.kv is not None:
+            check_pools(theirs, layer)
+        planned = (layer.kv is not None, layer.state is not None and not is_pending(layer.state), indexed)
         if kept != planned:
             raise PlanMismatchError(
                 f"Layer {layer.index} keeps {_kept_words(kept)}; the plan counts {_kept_words(planned)}.",

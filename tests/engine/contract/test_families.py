@@ -24,6 +24,7 @@ from engine.contract.formats import WeightFormat
 from engine.contract.shape import KvShape, LayerShape, ModelShape, StateShape, StateTensor
 from engine.model.experts_adapters import adopt_experts
 from engine.model.experts_function import PART_OF_PARAMETER
+from tests.support.kept_pools import kept_pending, kept_pools
 
 _LAYER = re.compile(r"(?:layers|blocks)\.(\d+)\.")
 _SMALL_GEMMA = {
@@ -120,6 +121,13 @@ OTHER_CASES: dict[str, list[dict[str, Any]]] = {
     ],
     "deepseek_v3": [{}, {**_LATENT_SIZES, "q_lora_rank": None, "attention_bias": True, "first_k_dense_replace": 1}],
     "deepseek_v32": [{}, {**_LATENT_SIZES, **_INDEX_SIZES, "attention_bias": True}],
+    "deepseek_v4": [
+        {},
+        {"layer_types": ["sliding_attention", "heavily_compressed_attention", "compressed_sparse_attention",
+                         "sliding_attention"] * 2, "compress_rates": {"compressed_sparse_attention": 3,
+         "heavily_compressed_attention": 16}, "mlp_bias": True, "tie_word_embeddings": True, "hc_mult": 2,
+         "mlp_layer_types": ["moe"] * 4 + ["hash_moe"] * 4, "sliding_window": 64, "head_dim": 128, **_INDEX_SIZES},
+    ],
     "glm4_moe_lite": [{}, {**_LATENT_SIZES, "attention_bias": True, "mlp_layer_types": ["sparse", "dense"] * 4}],
     "glm_moe_dsa": [{}, {**_LATENT_SIZES, **_INDEX_SIZES, "indexer_types": ["full", "full", "shared", "shared"] * 2}],
     "granitemoehybrid": [
@@ -282,7 +290,7 @@ def _dense_bytes(model: Any) -> int:
             continue
         seen.add(id(tensor))
         fp32 = tensor.dtype is torch.float32 or any(part in name for part in strict)
-        total += tensor.numel() * (4 if fp32 else 2)
+        total += tensor.numel() * (4 if fp32 else 2) if tensor.is_floating_point() else tensor.nbytes
     return total
 
 
@@ -334,10 +342,11 @@ def _kept(model: Any) -> list[tuple[KvShape | None, StateShape | None]]:
         tokens = torch.zeros(1, 5, dtype=torch.long, device="meta")
         cached: Any = model(input_ids=tokens, use_cache=True, logits_to_keep=1).cache
     layers = [*cached.layers, *[None] * (len(cached) - len(cached.layers))]
-    return [(_kept_kv(layer), _kept_state(cached, index, layer)) for index, layer in enumerate(layers)]
+    once = any(hasattr(layer, "compressed_kv") for layer in layers)  # keys are values, which sliding layers keep twice
+    return [(_kept_kv(layer, once), _kept_state(cached, index, layer)) for index, layer in enumerate(layers)]
 
 
-def _kept_kv(layer: Any) -> KvShape | None:
+def _kept_kv(layer: Any, once: bool) -> KvShape | None:
     keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
     if keys is None or values is None:
         return None
@@ -345,8 +354,10 @@ def _kept_kv(layer: Any) -> KvShape | None:
     return KvShape(
         n_kv_heads=keys.shape[1],
         key_dim=keys.shape[3],
-        value_dim=values.shape[3],
+        value_dim=0 if once else values.shape[3],
+        keys_are_values=once,
         window=getattr(layer, "sliding_window", None),
+        pooled=kept_pools(layer),
         index_dim=0 if index is None else index.shape[2],
     )
 
@@ -364,6 +375,7 @@ def _kept_state(cached: Any, number: int, layer: Any) -> StateShape | None:
         for kind, state in tensors
         if state is not None
     )
+    found += kept_pending(layer)
     return StateShape(tensors=found) if found else None
 
 

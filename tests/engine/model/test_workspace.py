@@ -16,8 +16,9 @@ from tests.support.tiny_families import tiny_config
 
 TOKENS = 256
 FAMILIES = [
-    "bailing_hybrid", "deepseek_v3", "glm_moe_dsa", "gpt_oss", "granitemoehybrid", "jamba", "kimi_linear", "lara_mini",
-    "lfm2_moe", "minimax", "mixtral", "nemotron_h", "qwen3_5_moe_text", "qwen3_next", "zaya",
+    "bailing_hybrid", "deepseek_v3", "deepseek_v4", "glm_moe_dsa", "gpt_oss", "granitemoehybrid", "jamba",
+    "kimi_linear", "lara_mini", "lfm2_moe", "minimax", "mixtral", "nemotron_h", "qwen3_5_moe_text", "qwen3_next",
+    "zaya",
 ]  # fmt: skip
 
 
