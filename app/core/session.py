@@ -141,8 +141,8 @@ def step(state: SessionState, happening: Happening) -> SessionState:
             return replace(state, settled={**state.settled, layer: happening})
         case Ready(residency=residency):
             return replace(state, stage=_unless_stopping(state, EngineStage.READY), residency=residency, loading=None)
-        case RequestStarted(request_id=request_id, prompt_tokens=prompt):
-            return replace(state, request=ActiveRequest(request_id, prompt))
+        case RequestStarted(request_id=request_id, prompt_tokens=prompt, reused_tokens=reused):
+            return replace(state, request=ActiveRequest(request_id, prompt, reused))
         case PrefillProgress(request_id=request_id, done_tokens=done):
             if state.request is None or state.request.request_id != request_id:
                 return state

@@ -67,7 +67,7 @@ class Learning(QObject):
     def _learn_run(self, plan: MemoryPlan, done: RequestDone) -> None:
         run = run_of(
             plan,
-            prompt_tokens=done.prompt_tokens,
+            prompt_tokens=done.prompt_tokens - done.reused_tokens,
             answer_tokens=done.answer_tokens,
             decode_tok_s=done.decode_tok_s,
             prefill_tok_s=done.prefill_tok_s,

@@ -13,6 +13,7 @@ from engine.contract.estimate import (
     banks,
     kv_cache_bytes,
     kv_value_bytes,
+    prefix_bytes,
     slot_bytes,
     state_bytes,
 )
@@ -103,12 +104,16 @@ class Room:
         if not limits:
             return None
         sums, held = self.sums, (Tier.PINNED, Tier.LOCKED)
-        rest = min(limits) - self.budgets.costs.host_runtime_bytes - sums.largest
+        rest = min(limits) - self._own_host(self.shape.max_context_tokens) - sums.largest
         count = sums.most_inner(rest - sum(sums.forced[tier] for tier in held))
         return max(0, count + sum(sums.forced_count[tier] for tier in held)) if count >= 0 else 0
 
     def _host_limits(self) -> list[int]:
         return [limit for limit in (self.budgets.ram.bytes, self.budgets.commit.bytes) if limit is not None]
+
+    def _own_host(self, tokens: int) -> int:
+        """Host memory of the engine itself: its process, and snapshots of windows and states."""
+        return self.budgets.costs.host_runtime_bytes + prefix_bytes(self.shape, tokens)
 
     def rounded(self, tokens: int) -> int:
         """A context as it is allocated: whole pages, at most what the model can."""
@@ -164,14 +169,14 @@ class Room:
     def needed(self, pool: Pool, tokens: int, resident: int, committed: int, *, any_vram: bool) -> int:
         """RAM or commit that a split needs, loading or running, whichever is more."""
         held = resident if pool is Pool.RAM else committed
-        running = self.budgets.costs.host_runtime_bytes + held
+        running = self._own_host(tokens) + held
         if not self.on_gpu:
             running += self.shape.dense_bytes + self.context.at(tokens)
         return max(running, self.load_peak(tokens, resident, committed, any_vram=any_vram)[pool])
 
     def load_peak(self, tokens: int, resident: int, committed: int, *, any_vram: bool) -> Mapping[Pool, int]:
         """The most RAM and commit while loading."""
-        runtime, bank = self.budgets.costs.host_runtime_bytes, self.sums.largest
+        runtime, bank = self._own_host(tokens), self.sums.largest
         if self.on_gpu:
             return gpu_load_peak(
                 self.shape,

@@ -10,17 +10,18 @@ HOST_RUNTIME = "engine process"  # a reserve: nothing is allocated under this na
 
 
 def settled_ledger(
-    plan: MemoryPlan, device_bytes: Mapping[str, int], placements: Iterable[Placement]
+    plan: MemoryPlan, device_bytes: Mapping[str, int], host_bytes: Mapping[str, int], placements: Iterable[Placement]
 ) -> tuple[LedgerLine, ...]:
     """The ledger as `engine.contract.estimate.ledger` writes it, from measured bytes.
 
     `device_bytes` is what the device allocated or reserved, by purpose; on a CPU it counts against RAM and commit.
+    `host_bytes` is what else lies in host memory.
     """
     held = dict.fromkeys(Tier, 0)
     for placement in placements:
         held[placement.settled] += placement.nbytes
     runtime = sum(line.bytes for line in plan.ledger if line.pool is Pool.COMMIT and line.what == HOST_RUNTIME)
-    host = [(HOST_RUNTIME, runtime)]
+    host = [(HOST_RUNTIME, runtime), *host_bytes.items()]
     order = [line.what for line in plan.ledger]
     device = sorted(device_bytes.items(), key=lambda line: order.index(line[0]) if line[0] in order else len(order))
     lines: list[tuple[Pool, str, int]] = []
@@ -42,6 +43,7 @@ def residency_report(
     *,
     device: str,
     device_bytes: Mapping[str, int],
+    host_bytes: Mapping[str, int],
     placements: tuple[Placement, ...],
     self_test: str,
     kernels: Mapping[str, str] | None = None,
@@ -61,7 +63,7 @@ def residency_report(
             for placement in placements
         ),
         ledger_asked=plan.ledger,
-        ledger_settled=settled_ledger(plan, device_bytes, placements),
+        ledger_settled=settled_ledger(plan, device_bytes, host_bytes, placements),
         self_test=self_test,
         kernels=dict(kernels or {}),
     )

@@ -18,6 +18,8 @@ PART_ALIGN = 64  # one matrix inside an expert record starts on a cache line
 BANK_ALIGN = 4096  # a bank is whole pages
 KV_PAGE_TOKENS = 256  # contexts offered to people are multiples of this
 KV_VALUE_BYTES = 2  # bf16
+PREFIX_SLOTS = 4  # two conversations with two snapshots each
+PREFIX_BYTES = 1 << 30  # llama4's parts of 8,192 tokens would take more than a layer of experts
 UNPACK_STRIP_VALUES = 1 << 20  # packed weights become numbers a strip of rows at a time, at most so many of them
 _UNPACK_VALUE_BYTES = 32  # short-lived tensors of a strip: words, numbers, scales, zero points, products
 
@@ -138,6 +140,30 @@ def state_bytes(shape: ModelShape) -> int:
     size = kv_value_bytes(shape)
     states = [layer.state for layer in shape.layers if layer.state is not None]
     return sum(state_tensor_bytes(tensor, size) for state in states for tensor in state.tensors)
+
+
+def snapshot_bytes(shape: ModelShape, context_tokens: int) -> int:
+    """Bytes of one copy of what only fits one length of a sequence: all windows and states."""
+    size = kv_value_bytes(shape)
+    windows = (kv_layer_bytes(kv, context_tokens, size) for kv in shape.kv_layers if kv.window is not None)
+    return sum(windows) + state_bytes(shape)
+
+
+def prefix_slots(shape: ModelShape) -> int | None:
+    """Snapshots a session keeps in host memory for beginnings of prompts that come again.
+
+    None: full attention needs none. Else `PREFIX_SLOTS`, or as many as `PREFIX_BYTES` hold at the model's longest
+    context. 0, which means that no beginning is reused: those of pooled attention would grow with the context.
+    """
+    if any(kv.pooled for kv in shape.kv_layers):
+        return 0
+    size = snapshot_bytes(shape, shape.max_context_tokens)
+    return min(PREFIX_SLOTS, PREFIX_BYTES // size) if size else None
+
+
+def prefix_bytes(shape: ModelShape, context_tokens: int) -> int:
+    """Host memory of all snapshots. engine/model/snapshots.py allocates exactly this."""
+    return (prefix_slots(shape) or 0) * snapshot_bytes(shape, context_tokens)
 
 
 class Costs(Record):
@@ -277,7 +303,10 @@ def ledger(shape: ModelShape, split: Split, costs: Costs) -> tuple[LedgerLine, .
             ("expert slots", split.expert_slots * slot_bytes(shape)),
             ("driver", costs.context_bytes),
         ]
-    host = [("engine process", costs.host_runtime_bytes)]
+    host = [
+        ("engine process", costs.host_runtime_bytes),
+        ("prefix snapshots", prefix_bytes(shape, split.context_tokens)),
+    ]
     lines = [LedgerLine(pool=Pool.VRAM, what=what, bytes=size) for what, size in device if split.on_gpu]
     if not split.on_gpu:
         host = [*device, *host]

@@ -60,16 +60,22 @@ class Ready(Record):
 
 
 class RequestStarted(Record):
+    """`reused_tokens` of the prompt are in the KV cache already; only the others are computed."""
+
     event: Literal["request_started"] = "request_started"
     request_id: str
     prompt_tokens: int
+    reused_tokens: int = 0
 
 
 class PrefillProgress(Record):
+    """Of the whole prompt; `done_tokens` counts the reused ones too."""
+
     event: Literal["prefill"] = "prefill"
     request_id: str
     done_tokens: int
     total_tokens: int
+    reused_tokens: int = 0
 
 
 class RequestDone(Record):
@@ -79,6 +85,7 @@ class RequestDone(Record):
     request_id: str
     finish_reason: Literal["stop", "length", "cancelled", "error"]
     prompt_tokens: int
+    reused_tokens: int = 0
     answer_tokens: int
     ttft_s: float | None = None
     prefill_tok_s: float | None = None

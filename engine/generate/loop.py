@@ -1,4 +1,4 @@
-"""One request from prompt to last token: prefill, then decode until something ends it."""
+"""One request from prompt to last token: prefill of what is not cached, then decode until something ends it."""
 
 import time
 from collections.abc import Callable
@@ -43,6 +43,7 @@ class Generation:
         self._stops = StopStrings(request.stop)
         self._sampler = Sampler(request.sampling, request.prompt_ids)
         self._meter = Meter(accepted_s, clock)
+        self._reused = 0
 
     def run(
         self,
@@ -58,13 +59,17 @@ class Generation:
         """
         request_id, prompt = self._request.request_id, self._request.prompt_ids
         room = answer_room(len(prompt), self._model.context_tokens, self._request.max_tokens)
-        report(RequestStarted(request_id=request_id, prompt_tokens=len(prompt)))
         finish: FinishReason | None = None
         try:
-            finish = self._compute(room, on_text, report, cancelled)
+            self._reused = self._model.begin(prompt)
+            report(RequestStarted(request_id=request_id, prompt_tokens=len(prompt), reused_tokens=self._reused))
+            try:
+                finish = self._compute(room, on_text, report, cancelled)
+            finally:
+                self._model.end()
         finally:
             report(self._done(finish))
-        return Outcome(finish, len(prompt), self._meter.answer_tokens, self._meter.timings)
+        return Outcome(finish, len(prompt), self._meter.answer_tokens, self._meter.timings, self._reused)
 
     def _compute(
         self,
@@ -73,22 +78,28 @@ class Generation:
         report: Callable[[Event], None],
         cancelled: Callable[[], bool],
     ) -> FinishReason:
-        request_id, prompt = self._request.request_id, self._request.prompt_ids
+        request_id, prompt, reused = self._request.request_id, self._request.prompt_ids, self._reused
 
         def progress(done_tokens: int) -> None:
-            report(PrefillProgress(request_id=request_id, done_tokens=done_tokens, total_tokens=len(prompt)))
+            report(
+                PrefillProgress(
+                    request_id=request_id,
+                    done_tokens=reused + done_tokens,
+                    total_tokens=len(prompt),
+                    reused_tokens=reused,
+                )
+            )
 
         def give(text: str) -> None:
             if text:
                 on_text(text)
 
-        self._model.reset()
         self._meter.prefill_begins()
         try:
-            logits = self._model.prefill(prompt, on_progress=progress, cancelled=cancelled)
+            logits = self._model.prefill(prompt[reused:], on_progress=progress, cancelled=cancelled)
         except GenerationCancelledError:
             return "cancelled"
-        self._meter.prefill_ends(len(prompt))
+        self._meter.prefill_ends(len(prompt) - reused)
         finish: FinishReason = "length"
         while not cancelled():
             token_id = self._sampler.pick(logits)
@@ -117,6 +128,7 @@ class Generation:
             request_id=self._request.request_id,
             finish_reason=finish or "error",
             prompt_tokens=len(self._request.prompt_ids),
+            reused_tokens=self._reused,
             answer_tokens=self._meter.answer_tokens,
             ttft_s=timings.ttft_s,
             prefill_tok_s=timings.prefill_tok_s,

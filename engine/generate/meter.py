@@ -13,7 +13,7 @@ class Meter:
         self._accepted_s = accepted_s
         self._prefill_began_s: float | None = None
         self._prefill_took_s: float | None = None
-        self._prompt_tokens = 0
+        self._computed_tokens = 0
         self._first_s: float | None = None
         self._last_s: float | None = None
         self.answer_tokens = 0
@@ -21,11 +21,11 @@ class Meter:
     def prefill_begins(self) -> None:
         self._prefill_began_s = self._clock()
 
-    def prefill_ends(self, prompt_tokens: int) -> None:
+    def prefill_ends(self, computed_tokens: int) -> None:
         if self._prefill_began_s is None:
             raise RuntimeError("prefill ended before it began")
         self._prefill_took_s = self._clock() - self._prefill_began_s
-        self._prompt_tokens = prompt_tokens
+        self._computed_tokens = computed_tokens
 
     def token(self) -> None:
         """One answer token was picked."""
@@ -39,7 +39,7 @@ class Meter:
         """Rates so far; None where too few tokens were computed, or the clock did not move."""
         return Timings(
             ttft_s=None if self._first_s is None else self._first_s - self._accepted_s,
-            prefill_tok_s=_rate(self._prompt_tokens, self._prefill_took_s),
+            prefill_tok_s=_rate(self._computed_tokens, self._prefill_took_s),
             decode_tok_s=_rate(self.answer_tokens - 1, self._between()),
         )
 

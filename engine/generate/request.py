@@ -57,8 +57,8 @@ class GenerationRequest:
 class Timings:
     """Times of one request; None where too few tokens were computed to tell.
 
-    `ttft_s` runs from accepting the request, so waiting in the queue counts. `prefill_tok_s` is prompt tokens per
-    second of prefill; `decode_tok_s` is output tokens per second after the first.
+    `ttft_s` runs from accepting the request, so waiting in the queue counts. `prefill_tok_s` is computed prompt
+    tokens per second of prefill; `decode_tok_s` is output tokens per second after the first.
     """
 
     ttft_s: float | None = None
@@ -68,9 +68,11 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a request ended. `answer_tokens` counts sampled tokens without the model's own stop token."""
+    """How a request ended. `answer_tokens` counts sampled tokens without the model's own stop token; `reused_tokens`
+    of the prompt were in the KV cache already."""
 
     finish_reason: FinishReason
     prompt_tokens: int
     answer_tokens: int
     timings: Timings
+    reused_tokens: int = 0

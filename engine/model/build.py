@@ -208,6 +208,7 @@ class _Load:
             plan,
             device=self._device.name,
             device_bytes=self._device.allocated,
+            host_bytes=self._parts.host_bytes,
             placements=self._arena.placements,
             self_test=words,
             kernels=self._parts.kernels,

@@ -20,11 +20,21 @@ class LanguageModel(Protocol):
 
     @property
     def cached_tokens(self) -> int:
-        """Tokens in the KV cache now."""
+        """Tokens of the current sequence in the KV cache now."""
         ...
 
     def reset(self) -> None:
-        """Forget the sequence; the cache keeps its memory."""
+        """Forget all sequences; the cache keeps its memory."""
+        ...
+
+    def begin(self, prompt: Sequence[int]) -> int:
+        """Turn to a prompt of at most `context_tokens`; what is kept of other sequences is used for it and stays if it
+        has room. How many first tokens are there already: never all, the last one has to be computed for its logits.
+        """
+        ...
+
+    def end(self) -> None:
+        """The request is over, whatever became of it: keep what a later one can use."""
         ...
 
     def prefill(

@@ -1,5 +1,6 @@
 """What a sequence leaves behind, layer by layer: allocated once, exactly as the plan counts it."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -19,13 +20,17 @@ from engine.contract.estimate import (
     kv_cache_bytes,
     kv_layer_bytes,
     kv_value_bytes,
+    prefix_slots,
+    snapshot_bytes,
     state_bytes,
     state_tensor_bytes,
 )
-from engine.contract.shape import KvShape, LayerShape, ModelShape, StateTensor
+from engine.contract.shape import LayerShape, ModelShape, StateTensor
 from engine.model.dense import model_class
-from engine.model.kv_layers import IndexedKvLayer, KvLayer
+from engine.model.kv_layers import IndexedKvLayer, KvArguments, KvLayer
 from engine.model.pooled_layers import PooledKvLayer, check_pools, is_pending
+from engine.model.prefix import Move
+from engine.model.snapshots import Snapshots
 from engine.model.state_layers import IndexedKvStateLayer, KvStateLayer, StateLayer
 
 KV_CACHE = "KV cache"  # purposes in the device's ledger, as in the contract
@@ -49,7 +54,7 @@ class KvCache(Cache):
                 "Plan the start again.",
             )
         self._device = device
-        self._context_tokens = context_tokens
+        self.context_tokens = context_tokens
         self._dtype = dtype
         self._value_bytes = value_bytes
         self.nbytes = 0
@@ -57,6 +62,8 @@ class KvCache(Cache):
         layers = [self._layer(layer) for layer in shape.cached_layers]
         _must_equal("KV cache", self.nbytes, kv_cache_bytes(shape, context_tokens))
         _must_equal("states of a sequence", self.state_nbytes, state_bytes(shape))
+        self.slots = prefix_slots(shape)
+        self.snapshots = Snapshots(self.slots or 0, snapshot_bytes(shape, context_tokens), layers)
         Cache.__init__(self, layers=layers)  # not super(): a model may ask for a kind of cache that is built otherwise
 
     def _layer(self, layer: LayerShape) -> Any:
@@ -64,7 +71,7 @@ class KvCache(Cache):
             return DummyLayer()  # type: ignore[no-untyped-call]
         if layer.kv and layer.kv.keys_are_values:
             waiting = layer.state.tensors if layer.state else ()
-            return PooledKvLayer(*self._kv(layer), [self._state(tensor) for tensor in waiting])
+            return PooledKvLayer(*self._kv(layer)[:4], [self._state(tensor) for tensor in waiting])
         if layer.state is None:
             kind = IndexedKvLayer if layer.kv and layer.kv.index_dim else KvLayer
             return kind(*self._kv(layer))
@@ -74,11 +81,11 @@ class KvCache(Cache):
         both = IndexedKvStateLayer if layer.kv.index_dim else KvStateLayer
         return both(layer.state, buffers, self._kv(layer))
 
-    def _kv(self, layer: LayerShape) -> tuple[KvShape, int, Tensor, torch.dtype]:
+    def _kv(self, layer: LayerShape) -> KvArguments:
         assert layer.kv is not None
-        memory = self._device.allocate(kv_layer_bytes(layer.kv, self._context_tokens, self._value_bytes), KV_CACHE)
+        memory = self._device.allocate(kv_layer_bytes(layer.kv, self.context_tokens, self._value_bytes), KV_CACHE)
         self.nbytes += memory.nbytes
-        return layer.kv, self._context_tokens, memory, self._dtype
+        return layer.kv, self.context_tokens, memory, self._dtype, None
 
     def _state(self, tensor: StateTensor) -> Tensor:
         dtype = {"model": self._dtype, "fp32": torch.float32, "int64": torch.int64}[tensor.dtype]
@@ -92,8 +99,28 @@ class KvCache(Cache):
         for layer in self.layers:
             layer.reset()
 
+    def move(self, moves: Iterable[Move]) -> None:
+        """Copy tokens of full attention to other places."""
+        for move in moves:
+            for layer in self._kept_layers():
+                layer.move(move.source, move.target, move.tokens)
+
+    def seek(self, place: int, tokens: int) -> None:
+        """Go on with the sequence at `place` of the pool that has so many tokens; windows and states are not touched.
+
+        Without tokens everything begins anew.
+        """
+        if not tokens:
+            self.reset()
+        for layer in self._kept_layers():
+            layer.seek(place, tokens)
+
+    def _kept_layers(self) -> list[Any]:
+        return [layer for layer in self.layers if not isinstance(layer, DummyLayer)]
+
     def close(self) -> None:
         """Give the buffers back."""
+        self.snapshots.close()
         if self.layers:
             self.layers = []
             for size, what in ((self.nbytes, KV_CACHE), (self.state_nbytes, STATE)):

@@ -1,4 +1,4 @@
-"""A loaded model: one sequence, prompt in chunks, one token at a time, everything given back at the end."""
+"""A loaded model: one sequence at a time, prompt in chunks, one token at a time, everything given back at the end."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -11,8 +11,8 @@ from engine.contract.errors import ContextTooLongError
 from engine.contract.plan import MemoryPlan
 from engine.contract.residency import ResidencyReport
 from engine.model.interface import GenerationCancelledError, LanguageModel
-from engine.model.kv_cache import KvCache
 from engine.model.parts import Parts
+from engine.model.prefix_cache import PrefixCache
 from engine.model.text_settings import TextSettings
 
 
@@ -62,22 +62,33 @@ class LoadedModel(LanguageModel):
         self._device = parts.device.torch_device
         self._residency = residency
         self._release: Callable[[], None] | None = release
-        self._cached = 0
+        self._known_sequences: PrefixCache | None = None
 
     @property
-    def _cache(self) -> KvCache:
-        assert self._parts.cache is not None
-        return self._parts.cache
+    def _sequences(self) -> PrefixCache:
+        """What the cache holds; an exchanged cache is empty."""
+        cache, known = self._parts.cache, self._known_sequences
+        assert cache is not None
+        if known is None or (known.cache, known.prefill_chunk) != (cache, self._chunk):
+            known = self._known_sequences = PrefixCache(cache, self._chunk, resumes=self._resumes)
+        return known
 
     @property
     @override
     def cached_tokens(self) -> int:
-        return self._cached
+        return self._sequences.cached_tokens
 
     @override
     def reset(self) -> None:
-        self._cached = 0
-        self._cache.reset()
+        self._sequences.reset()
+
+    @override
+    def begin(self, prompt: Sequence[int]) -> int:
+        return self._sequences.begin(prompt)
+
+    @override
+    def end(self) -> None:
+        self._sequences.snapshot()
 
     @override
     def prefill(
@@ -86,15 +97,21 @@ class LoadedModel(LanguageModel):
         if not token_ids:
             raise ValueError("prefill needs at least one token")
         self._check_room(len(token_ids))
+        sequences = self._sequences
+        sequences.make_room(len(token_ids))
+        stop = sequences.tail(len(token_ids))
         logits: Tensor | None = None
         done = 0
         while done < len(token_ids):
             if cancelled():
                 raise GenerationCancelledError
-            size = self._chunk if self._resumes or not self._cached else 1
-            chunk = token_ids[done : done + size]
+            size = self._chunk if self._resumes or not self.cached_tokens else 1
+            end = done + size
+            chunk = token_ids[done : min(end, stop) if done < stop else end]
             logits = self._step(chunk)
             done += len(chunk)
+            if done == stop:
+                sequences.snapshot()
             on_progress(done)
         return cast(Tensor, logits)
 
@@ -104,17 +121,19 @@ class LoadedModel(LanguageModel):
         return self._step([token_id])
 
     def _check_room(self, new_tokens: int) -> None:
-        wanted = self._cached + new_tokens
+        wanted = self.cached_tokens + new_tokens
         if wanted > self.context_tokens:
             raise ContextTooLongError(prompt_tokens=wanted, context_tokens=self.context_tokens)
 
     def _step(self, token_ids: Sequence[int]) -> Tensor:
+        self._sequences.make_room(len(token_ids))
         with torch.inference_mode():
             inputs = torch.tensor([list(token_ids)], dtype=torch.long, device=self._device)
-            arguments = {self._cache_argument: self._cache}
+            arguments = {self._cache_argument: self._parts.cache}
             out = self._model(input_ids=inputs, use_cache=True, logits_to_keep=1, **arguments)
-            self._cached += len(token_ids)
-            return cast(Tensor, out.logits[0, -1].float().cpu())
+            logits = cast(Tensor, out.logits[0, -1].float().cpu())
+        self._sequences.computed(token_ids)
+        return logits
 
     @override
     def residency(self) -> ResidencyReport:

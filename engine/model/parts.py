@@ -19,6 +19,7 @@ from engine.experts.transfer import SlotPool
 from engine.model.dense import DENSE_DTYPES
 from engine.model.experts_function import ExpertsModule
 from engine.model.kv_cache import KvCache, cache_for
+from engine.model.snapshots import PREFIX_SNAPSHOTS
 
 RESERVES = ("workspace", "driver")  # counted by the plan, allocated by torch and the driver while they work
 
@@ -86,6 +87,12 @@ class Parts:
         slots, self.slots = self.slots, None
         if slots is not None:
             slots.close()
+
+    @property
+    def host_bytes(self) -> dict[str, int]:
+        """What lies in host memory beside the layers, by purpose."""
+        size = 0 if self.cache is None else self.cache.snapshots.nbytes
+        return {PREFIX_SNAPSHOTS: size} if size else {}
 
     # -- layers ---------------------------------------------------------------------------------------------------
 

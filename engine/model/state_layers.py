@@ -9,8 +9,8 @@ from transformers.cache_utils import LinearAttentionLayer
 from typing_extensions import override
 
 from engine.contract.errors import PlanMismatchError
-from engine.contract.shape import KvShape, StateShape
-from engine.model.kv_layers import IndexedKvLayer, KvLayer
+from engine.contract.shape import StateShape
+from engine.model.kv_layers import IndexedKvLayer, KvArguments, KvLayer
 
 
 class StateLayer(LinearAttentionLayer):
@@ -36,11 +36,21 @@ class StateLayer(LinearAttentionLayer):
         _check(self.recurrent_states, state_idx, recurrent_states, None, None)
         return super().update_recurrent_state(recurrent_states, state_idx, **kwargs)
 
+    def seek(self, place: int, tokens: int) -> None:
+        """A state has no places; what it holds is copied in by whoever goes on with another sequence."""
+
+    def move(self, source: int, target: int, tokens: int) -> None:
+        """A state has no places."""
+
+    def state_parts(self) -> list[Tensor]:
+        """Memory that belongs to the current sequence alone, as bytes."""
+        held = [*self.conv_states.values(), *self.recurrent_states.values()]
+        return [buffer.view(-1).view(torch.uint8) for buffer in held if buffer is not None]
+
     @property
     def state_nbytes(self) -> int:
         """Bytes of the states."""
-        held = [*self.conv_states.values(), *self.recurrent_states.values()]
-        return sum(buffer.nbytes for buffer in held if buffer is not None)
+        return sum(part.nbytes for part in StateLayer.state_parts(self))
 
 
 class KvStateLayer(StateLayer, KvLayer):  # type: ignore[no-untyped-call]
@@ -49,7 +59,7 @@ class KvStateLayer(StateLayer, KvLayer):  # type: ignore[no-untyped-call]
     is_compileable = False
     is_croppable = False
 
-    def __init__(self, state: StateShape, buffers: Sequence[Tensor], kv: tuple[KvShape, int, Tensor, torch.dtype]):
+    def __init__(self, state: StateShape, buffers: Sequence[Tensor], kv: KvArguments):
         """`kv`: what `KvLayer` takes."""
         KvLayer.__init__(self, *kv)
         StateLayer.__init__(self, state, buffers)
@@ -59,6 +69,18 @@ class KvStateLayer(StateLayer, KvLayer):  # type: ignore[no-untyped-call]
         StateLayer.reset(self)
         KvLayer.reset(self)
 
+    @override
+    def seek(self, place: int, tokens: int) -> None:
+        KvLayer.seek(self, place, tokens)
+
+    @override
+    def move(self, source: int, target: int, tokens: int) -> None:
+        KvLayer.move(self, source, target, tokens)
+
+    @override
+    def state_parts(self) -> list[Tensor]:
+        return [*StateLayer.state_parts(self), *KvLayer.state_parts(self)]
+
 
 class IndexedKvStateLayer(StateLayer, IndexedKvLayer):  # type: ignore[no-untyped-call]
     """The same where attention chooses its tokens."""
@@ -66,7 +88,7 @@ class IndexedKvStateLayer(StateLayer, IndexedKvLayer):  # type: ignore[no-untype
     is_compileable = False
     is_croppable = False
 
-    def __init__(self, state: StateShape, buffers: Sequence[Tensor], kv: tuple[KvShape, int, Tensor, torch.dtype]):
+    def __init__(self, state: StateShape, buffers: Sequence[Tensor], kv: KvArguments):
         """`kv`: what `IndexedKvLayer` takes."""
         IndexedKvLayer.__init__(self, *kv)
         StateLayer.__init__(self, state, buffers)
@@ -75,6 +97,18 @@ class IndexedKvStateLayer(StateLayer, IndexedKvLayer):  # type: ignore[no-untype
     def reset(self) -> None:
         StateLayer.reset(self)
         IndexedKvLayer.reset(self)
+
+    @override
+    def seek(self, place: int, tokens: int) -> None:
+        IndexedKvLayer.seek(self, place, tokens)
+
+    @override
+    def move(self, source: int, target: int, tokens: int) -> None:
+        IndexedKvLayer.move(self, source, target, tokens)
+
+    @override
+    def state_parts(self) -> list[Tensor]:
+        return [*StateLayer.state_parts(self), *IndexedKvLayer.state_parts(self)]
 
 
 def _adopt(layer: Any, state: StateShape, buffers: Sequence[Tensor]) -> None:

@@ -205,12 +205,13 @@ def read_chat_request(body: bytes) -> ChatRequest:
         raise ApiError(400, f"{param}: {message}" if param else message, param=param) from cause
 
 
-def usage(outcome: Outcome) -> dict[str, int]:
+def usage(outcome: Outcome) -> dict[str, Any]:
     """Token counts."""
     return {
         "prompt_tokens": outcome.prompt_tokens,
         "completion_tokens": outcome.answer_tokens,
         "total_tokens": outcome.prompt_tokens + outcome.answer_tokens,
+        "prompt_tokens_details": {"cached_tokens": outcome.reused_tokens},
     }
 
 

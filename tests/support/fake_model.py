@@ -100,6 +100,7 @@ class FakeModel(LanguageModel):
     generation_defaults: dict[str, float] = field(default_factory=dict)
     fail_prefill: Callable[[], Exception | None] = lambda: None
     fail_decode_after: int | None = None  # tokens
+    reuses: bool = False  # keeps what a new prompt has in common with the last sequence
 
     def __post_init__(self) -> None:
         self.tokenizer = byte_tokenizer(self.chat_template)
@@ -109,6 +110,7 @@ class FakeModel(LanguageModel):
         self.decode_gate = Gate()
         self.prompts: list[str] = []
         self.decoded = 0
+        self.ended = 0
         self.closed = False
         self._held: list[int] = []
         self._answer: list[int] = []
@@ -121,6 +123,17 @@ class FakeModel(LanguageModel):
     @override
     def reset(self) -> None:
         self._held = []
+
+    @override
+    def begin(self, prompt: Sequence[int]) -> int:
+        pairs = zip(self._held, prompt[:-1], strict=False) if self.reuses else ()
+        same = [ours == theirs for ours, theirs in pairs]
+        self._held = self._held[: same.index(False) if False in same else len(same)]
+        return len(self._held)
+
+    @override
+    def end(self) -> None:
+        self.ended += 1
 
     @override
     def prefill(

@@ -117,6 +117,30 @@ def test_events_come_in_order_with_the_prompts_progress() -> None:
     assert done.decode_tok_s == run.outcome.timings.decode_tok_s
 
 
+def test_only_what_is_not_cached_is_computed_and_every_event_says_so() -> None:
+    model = FakeModel(answers=["ab", "c"], chunk=4, reuses=True)
+    Run(model, "0123456789")
+    run = Run(model, "0123456789abXYZ")
+    assert model.prompts[-1] == "XYZ"
+    told = [(event.reused_tokens, event.prompt_tokens) for event in run.events if isinstance(event, RequestStarted)]
+    assert told == [(12, 15)]
+    progress = [event for event in run.events if isinstance(event, PrefillProgress)]
+    assert [(event.done_tokens, event.total_tokens, event.reused_tokens) for event in progress] == [(15, 15, 12)]
+    done = run.events[-1]
+    assert isinstance(done, RequestDone)
+    assert (done.reused_tokens, run.outcome.reused_tokens) == (12, 12)
+    assert run.outcome.timings.prefill_tok_s == 3.0, "3 tokens in one tick: the cached ones took no time"
+
+
+def test_the_model_hears_of_the_end_of_every_request() -> None:
+    model = FakeModel(fail_prefill=lambda: MemoryError("no") if model.ended == 2 else None)
+    Run(model)
+    Run(model, cancel_after_pieces=0)
+    with pytest.raises(MemoryError):
+        Run(model)
+    assert model.ended == 3
+
+
 def test_an_error_is_reported_as_the_end_of_the_request() -> None:
     model = FakeModel(fail_prefill=lambda: MemoryError("no"))
     events: list[Event] = []

@@ -42,9 +42,24 @@ def test_an_answer_without_a_stream_has_text_usage_and_timings(serve: Serve) -> 
         }
     ]
     prompt = len("hi") + 3  # the template's markers
-    assert body["usage"] == {"prompt_tokens": prompt, "completion_tokens": 6, "total_tokens": prompt + 6}
+    assert body["usage"] == {
+        "prompt_tokens": prompt,
+        "completion_tokens": 6,
+        "total_tokens": prompt + 6,
+        "prompt_tokens_details": {"cached_tokens": 0},
+    }
     assert set(body["timings"]) == {"ttft_s", "prefill_tok_s", "decode_tok_s"}
     assert all(value > 0 for value in body["timings"].values())
+
+
+def test_the_usage_of_a_second_turn_says_how_much_of_its_prompt_was_cached(serve: Serve) -> None:
+    served = serve(FakeModel(reuses=True))
+    first = {"role": "user", "content": "hi"}
+    ask(served, [first])
+    turns = [first, {"role": "assistant", "content": "Paris."}, {"role": "user", "content": "and?"}]
+    _, body = ask(served, turns)
+    before = len("hi") + 3 + len("Paris.")  # up to the token that ended the answer
+    assert body["usage"]["prompt_tokens_details"] == {"cached_tokens": before}
 
 
 def test_a_stream_begins_with_the_role_and_ends_with_reason_usage_and_done(serve: Serve) -> None:
@@ -247,7 +262,7 @@ def test_t23_a_prompt_longer_than_the_pool_is_400_with_both_numbers_even_while_a
 def test_t23_an_answer_gets_the_rest_of_the_pool_and_ends_with_length(serve: Serve, fields: Any) -> None:
     served = serve(FakeModel(answers=["y" * 500], context_tokens=8209))
     body = served.chat(prompt_of(8000), **fields).json()
-    assert body["usage"] == {"prompt_tokens": 8000, "completion_tokens": 209, "total_tokens": 8209}
+    assert (body["usage"]["prompt_tokens"], body["usage"]["completion_tokens"]) == (8000, 209)
     assert body["choices"][0]["finish_reason"] == "length"
     assert len(body["choices"][0]["message"]["content"]) == 209
 
