@@ -105,12 +105,15 @@ def _plan_or_fixes(options: argparse.Namespace, shape: ModelShape, facts: Hardwa
     except NotEnoughMemoryError:
         if facts.recorded:
             raise
-        from app.supervision.held import held_by  # the process table takes its time, and most plans are possible
+        from app.supervision.held import (  # the process table takes its time, and most plans are possible
+            held_by,
+            programs_of,
+        )
         from app.supervision.ledger import RunLedger
         from app.supervision.scan import Scanner
 
-        held = held_by(Scanner(RunLedger(profile_of(options).runs_dir)).scan())
-        return make_plan(shape, facts, wishes, model_dir=folder, held=held)
+        seen = Scanner(RunLedger(profile_of(options).runs_dir)).scan()
+        return make_plan(shape, facts, wishes, model_dir=folder, held=held_by(seen), programs=programs_of(seen))
 
 
 def run(options: argparse.Namespace) -> int:

@@ -19,9 +19,11 @@ from app.orphans.signs import (
     runs_engine,
     runs_launcher,
 )
-from app.orphans.verdicts import Confidence, Orphan, OtherUse, Verdicts
+from app.orphans.verdicts import Confidence, Orphan, OtherUse, ProgramUse, Verdicts
 from engine.contract.processes import ProcessRow, ProcessTable, RunEntry
 from engine.contract.units import gib
+
+_MOST_PROGRAMS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,22 @@ def classify(table: ProcessTable) -> Verdicts:
     return Verdicts(
         orphans=tuple(orphans),
         others=tuple(sorted((use for use in others if use is not None), key=lambda use: -(use.gpu_bytes or 0))),
+        programs=_programs([row for row in family.rows.values() if row.pid not in offered and not runs_launcher(row)]),
     )
+
+
+def _programs(rows: list[ProcessRow]) -> tuple[ProgramUse, ...]:
+    """Sums by name: a browser is one program in dozens of processes. Memory they share counts for each of them."""
+    sums: dict[str, tuple[int, int]] = {}
+    for row in rows:
+        if row.exe is None and not row.cmdline:
+            continue  # nothing to call it
+        ram, gpu = sums.get(program(row), (0, 0))
+        own = row.private_bytes if row.private_bytes is not None else row.rss_bytes
+        sums[program(row)] = ram + min(own or 0, row.rss_bytes or 0), gpu + (row.gpu_bytes or 0)
+    found = [ProgramUse(name=name, rss_bytes=ram, gpu_bytes=gpu) for name, (ram, gpu) in sums.items()]
+    found.sort(key=lambda use: -(use.rss_bytes + use.gpu_bytes))
+    return tuple(found[:_MOST_PROGRAMS])
 
 
 def _root(row: ProcessRow, table: ProcessTable, family: Family) -> _Root | None:

@@ -42,8 +42,17 @@ class OtherUse(Record):
     gpu_bytes: int | None
 
 
+class ProgramUse(Record):
+    """Memory of all processes of one program, left-over engines not counted."""
+
+    name: str
+    rss_bytes: int
+    gpu_bytes: int
+
+
 class Verdicts(Record):
     """Everything `classify` says of one process table."""
 
     orphans: tuple[Orphan, ...] = ()
     others: tuple[OtherUse, ...] = ()
+    programs: tuple[ProgramUse, ...] = Field(default=(), description="those that hold most, the largest first")

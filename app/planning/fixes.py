@@ -1,53 +1,34 @@
-"""The smallest single changes that make an impossible plan possible; each is tried before it is said."""
+"""The smallest changes that make an impossible plan possible; each is tried before it is said."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator
 
-from app.planning.counts import counts, default_tokens
-from app.planning.held import Held, facts_without
-from app.planning.room import Room
-from app.planning.shortage import Shortage
+from app.planning.fixes_closing import close_programs, free_commit, free_ram, free_vram
+from app.planning.held import facts_without
+from app.planning.others import all_closed, closed, ram_of_others
+from app.planning.refused import Refused, possible
 from app.planning.terms import layers
-from app.planning.wishes import Wishes
-from engine.contract.errors import FixOption, UsageError
+from engine.contract.errors import FixOption
 from engine.contract.estimate import KV_PAGE_TOKENS, banks
-from engine.contract.facts import HardwareFacts, Reading, Source
+from engine.contract.facts import Reading, Source
 from engine.contract.formats import WeightFormat
 from engine.contract.plan import Pool
 from engine.contract.shape import ModelShape
 from engine.contract.units import gib
 
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """What did not fit, and on which machine."""
-
-    room: Room
-    short: Shortage
-    held: Sequence[Held] = ()
-
-    def works(self, tokens: int | None = None, **wishes: Any) -> bool:
-        """Whether a plan exists under changed wishes."""
-        room = self.room
-        return possible(room.shape, room.facts, room.wishes.model_copy(update=wishes), tokens)
-
-    def works_on(self, facts: HardwareFacts) -> bool:
-        """Whether a plan exists on a changed machine."""
-        return possible(self.room.shape, facts, self.room.wishes)
-
-
 Attempt = Callable[[Refused], FixOption | None]
 
 
-def single_fixes(room: Room, short: Shortage, held: Sequence[Held] = ()) -> tuple[FixOption, ...]:
-    """Every kind of change that is enough on its own, in the order of how little it takes away."""
-    refused = Refused(room, short, held)
-    return tuple(fix for attempt in _ATTEMPTS[short.pool] if (fix := attempt(refused)) is not None)
+def fixes(refused: Refused) -> tuple[FixOption, ...]:
+    """Every kind of change that is enough on its own, in the order of how little it takes away; else two together."""
+    single = tuple(fix for attempt in _ATTEMPTS[refused.short.pool] if (fix := attempt(refused)) is not None)
+    if single:
+        return single
+    both = _two_changes(refused)
+    return () if both is None else (both,)
 
 
 def last_resort(pool: Pool) -> str:
-    """What to say where no single change is enough."""
+    """What to say where not even two changes are enough, with all other programs closed."""
     match pool:
         case Pool.VRAM:
             return "Choose a smaller model, or a GPU with more memory."
@@ -55,17 +36,6 @@ def last_resort(pool: Pool) -> str:
             return f"Clear the layers that are forced to be {pool}."
         case _:
             return "Choose a smaller model."
-
-
-def possible(shape: ModelShape, facts: HardwareFacts, wishes: Wishes, tokens: int | None = None) -> bool:
-    """Whether a plan exists; `tokens` replaces the wish for a context."""
-    try:
-        room = Room(shape, facts, wishes)
-        asked = wishes.context_tokens if tokens is None else tokens
-        counts(room, default_tokens(room) if asked is None else room.rounded(asked))
-    except (Shortage, UsageError):
-        return False
-    return True
 
 
 def _largest(works: Callable[[int], bool], below: int) -> int | None:
@@ -166,41 +136,6 @@ def _end_process(refused: Refused) -> FixOption | None:
     )
 
 
-def _free_ram(refused: Refused) -> FixOption | None:
-    """Only where closing programs can be enough: the machine has the RAM, somebody else uses it."""
-    facts = refused.room.facts
-    if facts.ram_total.value is None or facts.ram_available.value is None:
-        return None
-    needed = facts.ram_available.value + refused.short.missing_bytes
-    freed = facts.model_copy(update={"ram_available": _reading(needed)})
-    if needed > facts.ram_total.value or not refused.works_on(freed):
-        return None
-    return FixOption(
-        change="free_ram",
-        sentence=f"Close other programs until {gib(needed)} of RAM are free.",
-        numbers={"ram_available_bytes": needed},
-    )
-
-
-def _free_vram(refused: Refused) -> FixOption | None:
-    """The same for a GPU that other programs use."""
-    gpu = refused.room.facts.cuda_gpu
-    if refused.room.budgets.device != "cuda" or gpu is None or gpu.vram_used.value is None:
-        return None
-    left = gpu.vram_used.value - refused.short.missing_bytes
-    if left < 0:
-        return None
-    freed = gpu.model_copy(update={"vram_used": _reading(left)})
-    gpus = tuple(freed if one is gpu else one for one in refused.room.facts.gpus)
-    if not refused.works_on(refused.room.facts.model_copy(update={"gpus": gpus})):
-        return None
-    return FixOption(
-        change="free_vram",
-        sentence=f"Close programs that use {gib(refused.short.missing_bytes)} of the GPU's memory.",
-        numbers={"vram_used_bytes": left},
-    )
-
-
 def _smaller_format(refused: Refused) -> FixOption | None:
     """The same model with its experts in fewer bits: the largest format the engine can run, else 4 bits."""
     shape = refused.room.shape
@@ -255,16 +190,37 @@ def _more_commit(refused: Refused) -> FixOption | None:
     )
 
 
+def _two_changes(refused: Refused) -> FixOption | None:
+    """A smaller wish, and how much other programs hold too much for it; else all of their memory."""
+    facts = refused.room.facts
+    for freed in (closed(facts, ram_bytes=ram_of_others(facts)), all_closed(facts)):
+        for attempt in (_shorter_context, _fewer_vram_layers, _no_pins, _less_reserve):
+            first = attempt(refused.on(freed))
+            second = None if first is None else _closing(refused.under(first))
+            if first is not None and second is not None:
+                return FixOption(
+                    change="two_changes",
+                    sentence=f"{first.sentence.removesuffix('.')}, and {second.sentence[0].lower()}"
+                    f"{second.sentence[1:]}",
+                    numbers={**first.numbers, **second.numbers},
+                )
+    return close_programs(refused) if refused.works_on(all_closed(facts)) else None
+
+
+def _closing(refused: Refused) -> FixOption | None:
+    return next((fix for free in (free_ram, free_commit, free_vram) if (fix := free(refused)) is not None), None)
+
+
 _ATTEMPTS: dict[Pool, tuple[Attempt, ...]] = {
     Pool.VRAM: (
-        _fewer_vram_layers, _shorter_context, _less_reserve, _end_process, _free_vram, _no_pins, _smaller_format,
+        _fewer_vram_layers, _shorter_context, _less_reserve, _end_process, free_vram, _no_pins, _smaller_format,
     ),
     Pool.PINNED: (_fewer_pins, _end_process),
     Pool.LOCKED: (),
     Pool.RAM: (
-        _shorter_context, _more_vram_layers, _less_reserve, _end_process, _free_ram, _smaller_format, _pageable,
+        _shorter_context, _more_vram_layers, _less_reserve, _end_process, free_ram, _smaller_format, _pageable,
     ),
-    Pool.COMMIT: (_shorter_context, _more_vram_layers, _end_process, _more_commit, _smaller_format),
+    Pool.COMMIT: (_shorter_context, _more_vram_layers, _end_process, _more_commit, free_commit, _smaller_format),
 }  # fmt: skip
 
 

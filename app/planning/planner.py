@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 
 from app.planning.counts import Counts, counts, default_tokens
-from app.planning.fixes import last_resort, single_fixes
+from app.planning.fixes import fixes, last_resort
 from app.planning.held import Held
+from app.planning.others import Program
 from app.planning.placement import place
+from app.planning.refused import Refused
 from app.planning.room import Room
 from app.planning.shortage import Shortage
 from app.planning.wishes import Wishes
@@ -32,7 +34,13 @@ _ERRORS: dict[Pool, type[NotEnoughMemoryError]] = {
 
 
 def make_plan(
-    shape: ModelShape, facts: HardwareFacts, wishes: Wishes, *, model_dir: str, held: Sequence[Held] = ()
+    shape: ModelShape,
+    facts: HardwareFacts,
+    wishes: Wishes,
+    *,
+    model_dir: str,
+    held: Sequence[Held] = (),
+    programs: Sequence[Program] = (),
 ) -> MemoryPlan:
     """Decide where every byte of a launch goes.
 
@@ -41,10 +49,11 @@ def make_plan(
     layers are locked. A context is rounded up to whole pages and ends at the model's maximum; a number of pinned
     layers above the layers outside VRAM means all of them. RAM and commit must also hold the peak of the load.
 
-    `held`: left-over processes that could be ended; ending one is offered where that is enough.
+    `held`: left-over processes that could be ended; ending one is offered where that is enough. `programs`: what else
+    holds memory, to be named where closing it is the fix.
 
     Raises:
-        NotEnoughMemoryError: a pool is too small; `fixes` are single changes that work, `fix` the smallest of them.
+        NotEnoughMemoryError: a pool is too small; `fixes` are changes that work, `fix` the smallest of them.
         UsageError: wishes that contradict each other or the model.
     """
     room = Room(shape, facts, wishes)
@@ -53,19 +62,19 @@ def make_plan(
         tokens = default_tokens(room) if asked is None else room.rounded(asked)
         return _plan(room, counts(room, tokens), model_dir)
     except Shortage as short:
-        raise _refusal(room, short, held) from short
+        raise _refusal(Refused(room, short, held, programs)) from short
 
 
-def _refusal(room: Room, short: Shortage, held: Sequence[Held]) -> NotEnoughMemoryError:
-    fixes = single_fixes(room, short, held)
+def _refusal(refused: Refused) -> NotEnoughMemoryError:
+    short, found = refused.short, fixes(refused)
     error = _ERRORS[short.pool](
         needed_bytes=short.needed_bytes,
         available_bytes=short.available_bytes,
-        fix=fixes[0].sentence if fixes else last_resort(short.pool),
+        fix=found[0].sentence if found else last_resort(short.pool),
         what=short.what,
     )
-    error.fixes = fixes
-    error.numbers.update(fixes[0].numbers if fixes else {})
+    error.fixes = found
+    error.numbers.update(found[0].numbers if found else {})
     return error
 
 

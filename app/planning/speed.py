@@ -165,6 +165,11 @@ def speed_line(speed: Speed | None, prompt_tokens: int = 4096) -> str:
     return f"About {_span(speed.decode_tok_s.slow, speed.decode_tok_s.fast)} tokens a second{prompt} ({speed.basis})"
 
 
+def number_span(rate: Range) -> str:
+    """ "9.3 to 14", or "9.3" where both ends say the same."""
+    return _span(rate.slow, rate.fast)
+
+
 def comparison_line(first: Speed | None, second: Speed | None) -> str:
     """How a split compares with another one, in words."""
     if first is None or second is None:

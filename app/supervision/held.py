@@ -1,7 +1,8 @@
-"""What left-over processes hold, as the planner wants to know it."""
+"""What left-over processes and other programs hold, as the planner wants to know it."""
 
 from app.orphans.verdicts import Verdicts
 from app.planning.held import Held
+from app.planning.others import Program
 
 
 def held_by(verdicts: Verdicts) -> tuple[Held, ...]:
@@ -11,3 +12,8 @@ def held_by(verdicts: Verdicts) -> tuple[Held, ...]:
         for orphan in verdicts.orphans
         if orphan.confidence == "ours"
     )
+
+
+def programs_of(verdicts: Verdicts) -> tuple[Program, ...]:
+    """Programs that are not left over, with what they hold."""
+    return tuple(Program(use.name, use.rss_bytes, use.gpu_bytes) for use in verdicts.programs)

@@ -197,3 +197,28 @@ def test_other_users_the_ended_the_unreadable_and_launchers_are_never_offered(ta
             assert row.cmdline != ("python.exe", "-m", "app")
         seen += orphan.pids
     assert len(seen) == len(set(seen)), "a process belongs to one orphan"
+
+
+def test_programs_are_summed_by_name_without_what_is_left_over() -> None:
+    def row(pid: int, exe: str, rss: int, private: int | None = None, gpu: int | None = None) -> ProcessRow:
+        return ProcessRow(
+            pid=pid, ppid=1, create_time=50.0, exe=exe, rss_bytes=rss, private_bytes=private, gpu_bytes=gpu
+        )
+
+    engine = ("python", "-m", "engine", "serve", "plan.json", "--run-id", "20260101-000000-abcdef")
+    left_over = ProcessRow(pid=9, ppid=77, create_time=60.0, exe="/usr/bin/python", cmdline=engine, rss_bytes=9 * GIB)
+    rows = (
+        ProcessRow(pid=1, ppid=0, create_time=1.0, exe="/sbin/init", rss_bytes=1),
+        row(2, r"C:\browser\browser.exe", 3 * GIB, 2 * GIB),
+        row(3, r"C:\browser\browser.exe", 3 * GIB, 5 * GIB),
+        row(4, r"C:\game.exe", 4 * GIB, gpu=2 * GIB),
+        ProcessRow(pid=5, rss_bytes=50 * GIB),
+        left_over,
+    )
+    found = classify(ProcessTable(now=100.0, processes=rows))
+    assert [orphan.pids for orphan in found.orphans] == [(9,)]
+    assert [(use.name, use.rss_bytes, use.gpu_bytes) for use in found.programs] == [
+        ("game.exe", 4 * GIB, 2 * GIB),
+        ("browser.exe", 5 * GIB, 0),
+        ("init", 1, 0),
+    ], "what processes share counts once at most where their own memory is known; a page file is no RAM"

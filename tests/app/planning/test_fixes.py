@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from app.planning.held import Held, facts_without
+from app.planning.others import Program
 from app.planning.planner import make_plan
 from app.planning.wishes import Wishes
 from engine.contract.errors import (
@@ -22,7 +23,7 @@ from engine.contract.facts import HardwareFacts
 from engine.contract.formats import WeightFormat
 from engine.contract.plan import MemoryPlan, Pool, Tier
 from engine.contract.shape import ModelShape
-from engine.contract.units import GIB, MIB
+from engine.contract.units import GIB, MIB, gib
 from tests.support.machines import gib_bytes, gpu, machine, measured
 from tests.support.model_configs import GEMMA4_26B, MINIMAX_M25, QWEN3_30B, shape_of
 
@@ -205,3 +206,51 @@ def test_keys_and_values_have_the_type_of_the_model_and_no_other(qwen: ModelShap
     assert _plan(qwen, facts, context_tokens=256, kv_dtype="bf16").context_tokens == 256
     with pytest.raises(UsageError, match="kept in bf16; fp32 was asked for"):
         _plan(qwen, facts, context_tokens=256, kv_dtype="fp32")
+
+
+def test_programs_that_hold_the_ram_are_named_with_what_they_hold(qwen: ModelShape) -> None:
+    facts = machine(gib_bytes(96), ram_available=gib_bytes(2))
+    programs = [Program("mail.exe", 100 * MIB), Program("game.exe", 30 * GIB), Program("browser.exe", 12 * GIB)]
+    with pytest.raises(NotEnoughRamError) as refused:
+        make_plan(qwen, facts, Wishes(context_tokens=256), model_dir="x", programs=programs)
+    error = refused.value
+    assert error.fixes[0].change == "free_ram"
+    assert error.fix.endswith("They hold 94.0 GiB of it now: 30.0 GiB by game.exe and 12.0 GiB by browser.exe.")
+    needed = error.fixes[0].numbers["ram_available_bytes"]
+    assert isinstance(needed, int)
+    assert f"until {gib(needed)} of RAM are free" in error.fix
+    enough = machine(gib_bytes(96), ram_available=needed)
+    assert _plan(qwen, enough, context_tokens=256).layers_in(Tier.LOCKED) == 48
+
+
+def test_a_pc_whose_programs_hold_everything_is_not_told_to_take_a_smaller_model(qwen: ModelShape) -> None:
+    for free in (0, gib_bytes(0.2), gib_bytes(9)):
+        facts = machine(gib_bytes(96), ram_available=free, commit_limit=gib_bytes(110), commit_used=gib_bytes(105))
+        assert "Close other programs until" in _refusal(qwen, facts, context_tokens=256).fix
+    assert _refusal(qwen, machine(gib_bytes(48), ram_available=0), context_tokens=256).fixes == ()
+
+
+def test_promised_memory_comes_back_with_the_programs_it_was_promised_to(qwen: ModelShape) -> None:
+    facts = machine(gib_bytes(96), commit_limit=gib_bytes(100), commit_used=gib_bytes(60))
+    error = _refusal(qwen, facts, context_tokens=256)
+    assert _changes(error)[:2] == ["page_file", "free_commit"]
+    used = error.fixes[1].numbers["commit_used_bytes"]
+    assert isinstance(used, int)
+    enough = machine(gib_bytes(96), commit_limit=gib_bytes(100), commit_used=used)
+    assert _plan(qwen, enough, context_tokens=256).layers_in(Tier.LOCKED) == 48
+
+
+def test_where_no_single_change_is_enough_two_are_told_with_their_numbers(qwen: ModelShape) -> None:
+    card = gpu(gib_bytes(12), used=GIB)
+    facts = machine(gib_bytes(96), card, ram_available=gib_bytes(20))
+    error = _refusal(qwen, facts, context_tokens=40_960, vram_layers=4)
+    assert _changes(error) == ["two_changes"]
+    tokens, free = error.numbers["context_tokens"], error.numbers["ram_available_bytes"]
+    assert isinstance(tokens, int) and isinstance(free, int)
+    assert error.fix.startswith(f"Choose a context of at most {tokens:,} tokens, and close other programs until")
+    roomy = machine(gib_bytes(96), card, ram_available=free)
+    assert _plan(qwen, roomy, context_tokens=tokens, vram_layers=4).context_tokens == tokens
+    full = gpu(gib_bytes(24), used=gib_bytes(23.5))
+    both = _refusal(qwen, machine(gib_bytes(96), full, ram_available=gib_bytes(20)))
+    assert _changes(both) == ["close_programs"]
+    assert both.fix == "Close all other programs. They hold 76.0 GiB of RAM, and 23.5 GiB of GPU memory."

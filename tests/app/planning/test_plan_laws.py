@@ -199,13 +199,19 @@ def _after(
         case "end_process":
             ended = [one for one in held if one.pid in fix.numbers.values()]
             return _try(shape, facts_without(facts, ended), wishes)
-        case "free_ram":
-            return _try(shape, facts.model_copy(update={"ram_available": _read(number)}), wishes)
-        case "free_vram":
+        case "free_ram" | "free_vram" | "free_commit":
+            return _try(shape, _with_less_use(facts, fix), wishes)
+        case "two_changes":
+            fields = {name: value for name, value in fix.numbers.items() if name in Wishes.model_fields}
+            assert fields
+            return _try(shape, _with_less_use(facts, fix), wishes.model_copy(update=fields))
+        case "close_programs":
             card = facts.cuda_gpu
-            assert card is not None
-            freed: GpuFacts = card.model_copy(update={"vram_used": _read(number)})
-            return _try(shape, facts.model_copy(update={"gpus": (freed,)}), wishes)
+            gpus = () if card is None else (card.model_copy(update={"vram_used": _read(0)}),)
+            used = (facts.ram_total.value or 0) - (facts.ram_available.value or 0)
+            promised = {} if facts.commit_used.value is None else {"commit_used": _less(facts.commit_used, used)}
+            idle = {"ram_available": facts.ram_total, "gpus": gpus, **promised}
+            return _try(shape, facts.model_copy(update=idle), wishes)
         case "page_file":
             assert facts.commit_limit.value is not None and isinstance(number, int)
             grown = _read(facts.commit_limit.value + number)
@@ -214,6 +220,33 @@ def _after(
             smaller = {"expert_format": WeightFormat(str(fix.numbers["expert_format"])), "storages": ()}
             return _try(shape.model_copy(update=smaller), facts, wishes)
     raise AssertionError(f"nobody knows how to follow {fix}")
+
+
+def _with_less_use(facts: HardwareFacts, fix: FixOption) -> HardwareFacts:
+    """Programs that were closed give back their RAM, and with it what they were promised."""
+    changed: dict[str, Any] = {}
+    if "ram_available_bytes" in fix.numbers:
+        changed["ram_available"] = free = _read(fix.numbers["ram_available_bytes"])
+        assert facts.ram_available.value is not None and free.value is not None
+        if facts.commit_used.value is not None:
+            changed["commit_used"] = _less(facts.commit_used, free.value - facts.ram_available.value)
+    if "commit_used_bytes" in fix.numbers:
+        changed["commit_used"] = now = _read(fix.numbers["commit_used_bytes"])
+        assert facts.commit_used.value is not None and now.value is not None
+        if facts.ram_available.value is not None and facts.ram_total.value is not None:
+            more = facts.ram_available.value + facts.commit_used.value - now.value
+            changed["ram_available"] = _read(min(more, facts.ram_total.value))
+    if "vram_used_bytes" in fix.numbers:
+        card = facts.cuda_gpu
+        assert card is not None
+        freed: GpuFacts = card.model_copy(update={"vram_used": _read(fix.numbers["vram_used_bytes"])})
+        changed["gpus"] = (freed,)
+    return facts.model_copy(update=changed)
+
+
+def _less(reading: Reading, amount: int) -> Reading:
+    assert reading.value is not None
+    return _read(max(0, reading.value - amount))
 
 
 def _read(value: object) -> Reading:

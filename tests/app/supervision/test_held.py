@@ -1,8 +1,9 @@
 """Left-over processes as the planner sees them."""
 
-from app.orphans.verdicts import Confidence, Orphan, Verdicts
+from app.orphans.verdicts import Confidence, Orphan, ProgramUse, Verdicts
 from app.planning.held import Held
-from app.supervision.held import held_by
+from app.planning.others import Program
+from app.supervision.held import held_by, programs_of
 from engine.contract.units import GIB
 
 
@@ -26,3 +27,8 @@ def test_only_what_is_provably_ours_is_offered_and_unknown_bytes_count_nothing()
         Held(pid=10, name="python.exe", ram_bytes=30 * GIB, vram_bytes=14 * GIB),
         Held(pid=40, name="python.exe"),
     )
+
+
+def test_other_programs_are_told_with_what_they_hold() -> None:
+    use = ProgramUse(name="game.exe", rss_bytes=5 * GIB, gpu_bytes=GIB)
+    assert programs_of(Verdicts(programs=(use,))) == (Program("game.exe", 5 * GIB, GIB),)
