@@ -1,7 +1,10 @@
 """All banks of one model: one host block per layer, from allocation to the last byte given back."""
 
+from collections.abc import Mapping
+
 from engine.banks.bank import BankLayout, ExpertBank
 from engine.banks.devices import Device
+from engine.banks.move import TierChange
 from engine.banks.place import Placement, settle, unsettle
 from engine.contract.plan import Tier
 from engine.system.protocols import HostAllocator, PageLocker
@@ -48,6 +51,10 @@ class BankArena:
         """
         placement = self._placements[bank.layer] = settle(bank, asked, self._device, self._locker)
         return placement
+
+    def change(self, tiers: Mapping[int, Tier]) -> TierChange:
+        """Begin to move layers to other tiers; `tiers` names the tier every layer is asked for now."""
+        return TierChange(self.banks, self._placements, self._allocator, self._device, self._locker, tiers)
 
     def close(self) -> None:
         """Unregister, unlock and free everything. Nobody may compute from the banks any more."""

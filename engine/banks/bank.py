@@ -97,6 +97,10 @@ class ExpertBank:
         if block is not None:
             block.free()
 
+    def sit(self, filled: Tensor, block: HostBlock | None) -> None:
+        """Live in `filled`, a view of `block` or bytes on the device; what the bank lived in before is the caller's."""
+        self.bytes, self.block = filled, block
+
     def free(self) -> None:
         """Give all memory back, on the host or on the device; views of it must be gone."""
         self.move_to(torch.empty(0, dtype=torch.uint8))

@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from engine.contract.plan import MemoryPlan
 from engine.contract.residency import ResidencyReport
 
 
@@ -50,6 +51,20 @@ class LanguageModel(Protocol):
 
     def decode(self, token_id: int) -> Tensor:
         """Append one token and return the next logits, [V] float32 on the CPU."""
+        ...
+
+    @property
+    def plan(self) -> MemoryPlan:
+        """The plan that holds now."""
+        ...
+
+    def change_plan(self, plan: MemoryPlan) -> ResidencyReport:
+        """Take another split without loading again; the sequence is forgotten. What every layer has then.
+
+        Raises:
+            PlanMismatchError, NotEnoughMemoryError, RefusedError, MovedWrongError: not possible; all is as before.
+            ChangeNotUndoneError: the model cannot be used any more.
+        """
         ...
 
     def residency(self) -> ResidencyReport:

@@ -10,6 +10,7 @@ from typing_extensions import override
 from engine.contract.errors import ContextTooLongError
 from engine.contract.plan import MemoryPlan
 from engine.contract.residency import ResidencyReport
+from engine.model.change import change_plan
 from engine.model.interface import GenerationCancelledError, LanguageModel
 from engine.model.parts import Parts
 from engine.model.prefix_cache import PrefixCache
@@ -134,6 +135,20 @@ class LoadedModel(LanguageModel):
             logits = cast(Tensor, out.logits[0, -1].float().cpu())
         self._sequences.computed(token_ids)
         return logits
+
+    @property
+    @override
+    def plan(self) -> MemoryPlan:
+        return self._parts.plan
+
+    @override
+    def change_plan(self, plan: MemoryPlan) -> ResidencyReport:
+        self.reset()
+        self._residency = change_plan(self._parts, plan, self._residency)
+        self.context_tokens = plan.context_tokens
+        self._chunk = plan.prefill_chunk
+        self._known_sequences = None  # it knows the size of chunks
+        return self._residency
 
     @override
     def residency(self) -> ResidencyReport:

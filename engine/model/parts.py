@@ -3,6 +3,7 @@
 What holds them asks here every time, so that an exchanged part is the one that is used and, at the end, freed.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from engine.banks.arena import BankArena
 from engine.banks.bank import ExpertBank
 from engine.banks.devices import Device
 from engine.contract.estimate import slot_bytes
-from engine.contract.plan import LedgerLine, MemoryPlan, Pool, Tier
+from engine.contract.plan import MemoryPlan, Pool, Tier
 from engine.experts.expert_kernel import kernel_for
 from engine.experts.layer import ExpertLayer, InPlace
 from engine.experts.reference_kernel import PackedExperts, Scratch
@@ -48,13 +49,15 @@ class Parts:
         Raises:
             NotEnoughVramError: it would not fit.
         """
-        for line in _reserves(plan):
-            self.device.reserve(line.bytes, line.what)
+        for what, nbytes in self.reserves(plan).items():
+            if nbytes:
+                self.device.reserve(nbytes, what)
 
-    def unreserve(self, plan: MemoryPlan) -> None:
-        """Undo `reserve`."""
-        for line in _reserves(plan):
-            self.device.release(line.bytes, line.what)
+    def reserves(self, plan: MemoryPlan) -> dict[str, int]:
+        """Bytes a plan sets aside for others, by purpose."""
+        pool = Pool.RAM if plan.device == "cpu" else Pool.VRAM
+        lines = {line.what: line.bytes for line in plan.ledger if line.pool is pool}
+        return {what: lines.get(what, 0) for what in RESERVES}
 
     def open_cache(self, context_tokens: int, config: Any = None) -> KvCache:
         """Allocate an empty KV cache; `config` is the model's, named the first time.
@@ -64,7 +67,14 @@ class Parts:
             NotEnoughVramError: they do not fit.
         """
         self._config = config or self._config
-        self.cache = cache_for(self._config, self.plan.model, context_tokens, self.device, self.dtype)
+        before = self.device.allocated
+        try:
+            self.cache = cache_for(self._config, self.plan.model, context_tokens, self.device, self.dtype)
+        except BaseException:
+            for what, size in self.device.allocated.items():
+                if more := size - before.get(what, 0):
+                    self.device.release(more, what)  # the layers that still fitted
+            raise
         return self.cache
 
     def close_cache(self) -> None:
@@ -87,6 +97,14 @@ class Parts:
         slots, self.slots = self.slots, None
         if slots is not None:
             slots.close()
+
+    def forget_slots(self, layers: Iterable[int]) -> None:
+        """Empty the slots of some layers."""
+        gone = set(layers)
+        if self.slots is not None:
+            for held in self.slots.table.held():
+                if held.layer in gone:
+                    self.slots.table.forget(held)
 
     @property
     def host_bytes(self) -> dict[str, int]:
@@ -134,8 +152,3 @@ class Parts:
             for _, layer in sorted(self.layers.items())
             for form in layer.bank.layout.storage.formats
         }
-
-
-def _reserves(plan: MemoryPlan) -> list[LedgerLine]:
-    pool = Pool.RAM if plan.device == "cpu" else Pool.VRAM
-    return [line for line in plan.ledger if line.pool is pool and line.what in RESERVES]

@@ -12,12 +12,7 @@ from engine.experts.kernels import ExpertWeights
 from engine.experts.layer import ExpertLayer
 from engine.model.expert_map import ExpertMap
 from engine.model.experts_function import ModuleMath
-
-TOKENS = 4
-SEED = 20240229
-# Largest difference allowed, relative to the largest output. The reference multiplies in float32 on the CPU; a GPU or
-# a bf16 kernel rounds each of its steps to the type of the weights.
-TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 4e-2}
+from engine.model.probe import TOLERANCE, Probe, difference
 
 
 class SelfTestError(SplitpinError):
@@ -47,18 +42,18 @@ def self_test(
         if layer is None:
             continue
         math = ModuleMath(experts.layers[layer].found.module)
-        difference = _difference(layers[layer], experts, reader, math, device=device, dtype=dtype, shape=shape)
+        off = _difference(layers[layer], experts, reader, math, device=device, dtype=dtype, shape=shape)
         limit = TOLERANCE[layers[layer].bank.layout.dtype or dtype]
-        if not difference <= limit:  # a NaN fails too
+        if not off <= limit:  # a NaN fails too
             raise SelfTestError(
                 f"Layer {layer} ({tier.value}) computes something else than the checkpoint says: "
-                f"the outputs differ by {difference:.2g} of their size, {limit:.2g} is allowed.",
+                f"the outputs differ by {off:.2g} of their size, {limit:.2g} is allowed.",
                 "Start the engine again; if it happens again, test the memory of this PC.",
                 layer=layer,
                 tier=tier.value,
-                difference=difference,
+                difference=off,
             )
-        words.append(f"{tier.value} layer {layer} {difference:.1e}")
+        words.append(f"{tier.value} layer {layer} {off:.1e}")
     if not words:
         return "No expert layers."
     return f"Same as the checkpoint; largest difference: {', '.join(words)}.{_slow(layers)}"
@@ -83,18 +78,15 @@ def _difference(
     dtype: torch.dtype,
     shape: ExpertShape,
 ) -> float:
-    random = torch.Generator().manual_seed(SEED + layer.bank.layer)
-    hidden = torch.randn(TOKENS, shape.width, generator=random).to(dtype)
-    ids = torch.stack([torch.randperm(shape.n_experts, generator=random)[: shape.top_k] for _ in range(TOKENS)])
-    scores = torch.rand(TOKENS, shape.top_k, generator=random)
-    with torch.inference_mode():
-        got = layer.forward(hidden.to(device), ids.to(device), scores.to(device), math).float().cpu()
+    probe = Probe(layer.bank.layer, shape, dtype)
+    hidden, ids, scores = probe.hidden, probe.ids, probe.scores
+    got = probe.run(layer, math, device)
     records = experts.read_records(layer.bank.layer, sorted(set(ids.flatten().tolist())), reader)
     with torch.inference_mode():
         want = _reference(
             hidden, ids, scores, {e: layer.kernel.exact(record, e) for e, record in records.items()}, math
         )
-    return float((got - want).abs().max() / want.abs().max().clamp(min=1e-20))
+    return difference(got, want)
 
 
 def _reference(

@@ -1,0 +1,151 @@
+"""A new split for a running engine: what may change, and whether the change fits while it happens.
+
+`PlanWish` is the body of POST /v1/plan where it is not a whole plan.
+"""
+
+from collections.abc import Mapping
+
+from pydantic import Field
+
+from engine.contract.errors import (
+    ContextTooLongError,
+    LockLimitError,
+    NotEnoughCommitError,
+    NotEnoughMemoryError,
+    NotEnoughRamError,
+    NotEnoughVramError,
+    PinQuotaError,
+    PlanMismatchError,
+)
+from engine.contract.estimate import Costs, Split, ledger
+from engine.contract.plan import LedgerLine, MemoryPlan, Pool, Tier
+from engine.contract.record import Record
+from engine.contract.units import gib
+
+RESTART = "Start the engine again with this split."
+_ERRORS: Mapping[Pool, type[NotEnoughMemoryError]] = {
+    Pool.VRAM: NotEnoughVramError,
+    Pool.PINNED: PinQuotaError,
+    Pool.LOCKED: LockLimitError,
+    Pool.RAM: NotEnoughRamError,
+    Pool.COMMIT: NotEnoughCommitError,
+}
+
+
+class PlanWish(Record):
+    """The fields of a plan that a running engine can change; None: as it is."""
+
+    context_tokens: int | None = Field(default=None, gt=0)
+    prefill_chunk: int | None = Field(default=None, gt=0)
+    expert_slots: int | None = Field(default=None, ge=0)
+    tiers: tuple[Tier, ...] | None = None
+
+
+class MovePeak(Record):
+    """Bytes that a change takes beside what is held before it, by pool, until it is over."""
+
+    host_bytes: int = Field(ge=0, description="new host blocks, and one to exchange places through")
+    pinned_bytes: int = Field(ge=0)
+    locked_bytes: int = Field(ge=0)
+
+
+def changed_plan(plan: MemoryPlan, wish: PlanWish) -> MemoryPlan:
+    """The plan with a wish, its ledger computed anew; limits and reserves stay those of `plan`.
+
+    Raises:
+        PlanMismatchError: the wish is no possible plan of this model.
+        NotEnoughMemoryError: a pool is too small; the subclass names it.
+    """
+    changes = {name: value for name, value in wish if value is not None}
+    new = plan.model_copy(update={**changes, "load_peak": {}})
+    if len(new.tiers) != len(plan.model.moe_layers):
+        raise PlanMismatchError(
+            f"{len(new.tiers)} tiers were given; {plan.model.name} has {len(plan.model.moe_layers)} layers of experts.",
+            "Name one tier for each of them.",
+            tiers=len(new.tiers),
+            moe_layers=len(plan.model.moe_layers),
+        )
+    new = new.model_copy(update={"ledger": _ledger(new)})
+    check_change(plan, new)
+    return new
+
+
+def check_change(old: MemoryPlan, new: MemoryPlan) -> None:
+    """Whether a running engine can take a plan at all: same model, same device, possible, and within its budgets.
+
+    Raises:
+        PlanMismatchError: another model or device, or a ledger that is not that of the split.
+        ContextTooLongError: more context than the model can.
+        NotEnoughMemoryError: a pool is too small; the subclass names it.
+    """
+    for name, what in (
+        ("model_dir", "model folder"),
+        ("model", "model"),
+        ("device", "device"),
+        ("gpu_uuid", "GPU"),
+        ("simulated", "simulated GPU"),
+    ):
+        if getattr(old, name) != getattr(new, name):
+            raise PlanMismatchError(f"The plan is for another {what} than the engine runs.", RESTART)
+    if new.device == "cpu" and {Tier.VRAM, Tier.PINNED} & set(new.tiers):
+        raise PlanMismatchError("Without a GPU no layer can be in VRAM or pinned.", "Choose locked or pageable layers.")
+    if Tier.PINNED in new.tiers and new.expert_slots < 1:
+        raise PlanMismatchError("Pinned layers need at least one expert slot.", "Plan the start again.")
+    if new.context_tokens > new.model.max_context_tokens:
+        raise ContextTooLongError(prompt_tokens=new.context_tokens, context_tokens=new.model.max_context_tokens)
+    if _sorted(new.ledger) != _sorted(_ledger(new)):
+        raise PlanMismatchError("The ledger of the plan is not that of its split.", "Plan the start again.")
+    for pool, budget in new.budgets.items():
+        planned = new.pool_bytes(pool)
+        if budget is not None and planned > budget:
+            raise _too_much(pool, planned, budget, "This split", "Choose a split that takes less of it.")
+
+
+def check_peak(new: MemoryPlan, held: Mapping[Pool, int], peak: MovePeak) -> None:
+    """Whether there is room to move: what is held now and what the change takes beside it, within the new budgets.
+
+    Raises:
+        NotEnoughMemoryError: there is not; the subclass names the pool. Nothing has been moved.
+    """
+    beside = {
+        Pool.RAM: peak.host_bytes,
+        Pool.COMMIT: peak.host_bytes,
+        Pool.PINNED: peak.pinned_bytes,
+        Pool.LOCKED: peak.locked_bytes,
+    }
+    for pool, extra in beside.items():
+        budget = new.budgets.get(pool)
+        needed = held.get(pool, 0) + extra
+        if extra and budget is not None and needed > budget:
+            raise _too_much(pool, needed, budget, "Moving the layers while the engine runs", RESTART)
+
+
+def _too_much(pool: Pool, needed: int, available: int, what: str, fix: str) -> NotEnoughMemoryError | PlanMismatchError:
+    error = _ERRORS.get(pool)
+    if error is None:  # pageable memory has no limit of its own, only what the user allows
+        return PlanMismatchError(f"{what} needs {gib(needed)} of pageable memory; {gib(available)} is allowed.", fix)
+    return error(needed_bytes=needed, available_bytes=available, fix=fix, what=what)
+
+
+def _ledger(plan: MemoryPlan) -> tuple[LedgerLine, ...]:
+    on_gpu = plan.device != "cpu"
+    split = Split(
+        context_tokens=plan.context_tokens,
+        prefill_chunk=plan.prefill_chunk,
+        expert_slots=plan.expert_slots,
+        tiers=plan.tiers,
+        on_gpu=on_gpu,
+    )
+    return ledger(plan.model, split, _costs(plan))
+
+
+def _costs(plan: MemoryPlan) -> Costs:
+    lines = {(line.pool, line.what): line.bytes for line in plan.ledger}
+    return Costs(
+        context_bytes=lines.get((Pool.VRAM, "driver"), 0),
+        host_runtime_bytes=lines.get((Pool.COMMIT, "engine process"), 0),
+    )
+
+
+def _sorted(lines: tuple[LedgerLine, ...]) -> list[tuple[str, str, int]]:
+    return sorted((line.pool.value, line.what, line.bytes) for line in lines)
