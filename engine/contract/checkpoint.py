@@ -160,7 +160,7 @@ def _from_headers(
             continue  # layers for guessing ahead or for speech, and tables that are computed anew
         if (expert := expert_name(entry.name)) is not None:
             if expert.expert is not None and 0 <= expert.expert - anatomy.experts.n_experts < anatomy.idle_experts:
-                continue  # transformers saves weights for them, which nothing uses
+                continue  # nothing uses their weights
             experts.setdefault(-1 if layer is None else layer, []).append(entry)
         elif not (anatomy.tied and entry.name.endswith("lm_head.weight")):
             dense.append(entry)

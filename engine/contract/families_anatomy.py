@@ -50,7 +50,7 @@ class Anatomy:
     fp32_names: tuple[str, ...] = ()  # weights whose name contains one of these are kept in fp32
     tied: bool = False
     streams: int = 1  # residual streams of M values
-    idle_experts: int = 0  # choices of the router behind the last expert, which compute nothing
+    idle_experts: int = 0  # numbers behind the last expert, whose weights are not loaded where there are any
 
     @property
     def dense(self) -> DenseCount:

@@ -3,7 +3,6 @@
 CANNOT_ESTIMATE: dict[str, str] = {
     "diffusion_gemma": "text diffusion instead of token-by-token generation",
     "dots3_note": "two kinds of latent attention side by side",
-    "ernie4_5_vl_moe": "two banks of routed experts in each layer",
     "glm5_next": "an index of pooled keys beside linear attention",
     "hy_v4": "several residual streams and an index shared between layers",
     "hy_v4_vl": "several residual streams and an index shared between layers",

@@ -37,25 +37,23 @@ class ConfigFacts:
         self.model_type = model_type
         self.assumptions: list[str] = []
 
-    def with_tables(self, *keys: str) -> "ConfigFacts":
-        """The same where values may also stand in tables under these keys; assumptions are shared."""
-        tables = [table for key in keys if isinstance(table := self._values.get(key), dict)]
-        together: dict[str, Any] = {}
-        for table in (*tables, self._values):
-            together |= table
-        own = ConfigFacts(together, self.model_type)
+    def replaced(self, **values: Any) -> "ConfigFacts":
+        """The same with other values under these keys; assumptions are shared."""
+        own = ConfigFacts({**self._values, **values}, self.model_type)
         own.assumptions = self.assumptions
         return own
 
+    def with_tables(self, *keys: str) -> "ConfigFacts":
+        """The same where values may also stand in tables under these keys."""
+        tables = [table for key in keys if isinstance(table := self._values.get(key), dict)]
+        together = {str(name): value for table in tables for name, value in table.items() if name not in self._values}
+        return self.replaced(**together)
+
     def shortened(self, keys: tuple[str, ...], layers: int, more: int) -> "ConfigFacts":
         """The same where lists under these keys that name `more` layers behind the last one end with it."""
-        values = dict(self._values)
-        for key in keys:
-            if isinstance(given := values.get(key), list) and len(given) == layers + more:
-                values[key] = given[:layers]
-        own = ConfigFacts(values, self.model_type)
-        own.assumptions = self.assumptions
-        return own
+        given = {key: self._values.get(key) for key in keys}
+        lists = {key: value for key, value in given.items() if isinstance(value, list) and len(value) == layers + more}
+        return self.replaced(**{key: value[:layers] for key, value in lists.items()})
 
     def given(self, key: str) -> Any:
         """The raw value under the key or one of its older names; None where missing or null."""

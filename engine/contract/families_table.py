@@ -2,6 +2,7 @@
 
 from engine.contract.families_anatomy import AnatomyRule
 from engine.contract.families_compressed import deepseek_v4
+from engine.contract.families_ernie_vl import ernie4_5_vl_moe
 from engine.contract.families_full import FULL_FAMILIES
 from engine.contract.families_hybrid import HYBRID_FAMILIES
 from engine.contract.families_latent import LATENT_FAMILIES
@@ -14,6 +15,7 @@ FAMILIES: dict[str, AnatomyRule] = {
     **FULL_FAMILIES,
     **SLIDING_FAMILIES,
     **OWN_EXPERTS_FAMILIES,
+    "ernie4_5_vl_moe_text": ernie4_5_vl_moe,
     **LATENT_FAMILIES,
     **HYBRID_FAMILIES,
     "deepseek_v4": deepseek_v4,
@@ -22,5 +24,15 @@ FAMILIES: dict[str, AnatomyRule] = {
 }
 
 TIED_BY_DEFAULT = frozenset(
-    {"cohere2_moe", "ernie4_5_moe", "gemma4_text", "jetmoe", "lara_mini", "lfm2_moe", "qwen3_vl_moe_text", "zaya"}
+    {
+        "cohere2_moe",
+        "ernie4_5_moe",
+        "ernie4_5_vl_moe_text",
+        "gemma4_text",
+        "jetmoe",
+        "lara_mini",
+        "lfm2_moe",
+        "qwen3_vl_moe_text",
+        "zaya",
+    }
 )

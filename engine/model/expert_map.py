@@ -190,10 +190,11 @@ class ExpertMap:
         if sources is None:
             return False
         expert = int(_EXPERT_NUMBER.findall(key)[-1])
+        if expert >= experts:  # idle, or of another bank
+            return True
         if entry.nbytes * len(sources) != part_bytes:
             raise unlike_plan(key, entry.nbytes * len(sources), part_bytes)
-        if expert < experts:
-            layer.reads.append(PartRead(entry, 0, entry.nbytes, part, expert, sources.index(pattern) * entry.nbytes))
+        layer.reads.append(PartRead(entry, 0, entry.nbytes, part, expert, sources.index(pattern) * entry.nbytes))
         return True
 
     def _convert(self, found: ExpertsModule, conversion: Conversion, reader: TensorReader) -> Tensor:
@@ -283,9 +284,10 @@ def _stacked(place: Place, pattern: str | None, converter: Any) -> Place | None:
 def _merged(converter: Any, pattern: str | None) -> list[str | None] | None:
     """Sources of a converter that only puts experts, and matrices below each other, into one; None: it does more."""
     operations = [(type(step).__name__, getattr(step, "dim", None)) for step in converter.operations]
-    if operations not in ([("MergeModulelist", 0)], [("MergeModulelist", 0), ("Concatenate", 1)]):
-        return None
-    return list(converter.source_patterns) if len(operations) == 2 else [pattern]
+    fused = ([("MergeModulelist", 0), ("Concatenate", 1)], [("ErnieFuseAndSplitTextVisionExperts", None)])
+    if operations in fused:  # the latter goes on with a second bank, whose numbers are beyond the last expert
+        return list(converter.source_patterns)
+    return [pattern] if operations == [("MergeModulelist", 0)] else None
 
 
 def _check_shapes(found: ExpertsModule, layout: BankLayout) -> None:

@@ -77,6 +77,11 @@ def _dbrx_experts(self: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_w
     return _through_interface(self.mlp, rows, top_k_index, top_k_weights).view(hidden_states.shape)
 
 
+def _ernie_vl(block: Any) -> None:
+    """Experts for pictures are never asked: the engine has no tokens of pictures."""
+    block.vision_moe.experts = None
+
+
 def _jetmoe(block: Any) -> None:
     """The block is its own experts module; the bias behind the sum of all experts stays with the dense weights."""
     count, inner, width = block.input_linear.num_experts, block.hidden_size, block.input_size
@@ -138,6 +143,7 @@ def _step3p7(experts: Any) -> None:
 
 _ADAPTERS: dict[str, Callable[[Any], None]] = {
     "DbrxExperts": _dbrx,
+    "Ernie4_5_VLMoeMoeBlock": _ernie_vl,
     "JetMoeMoE": _jetmoe,
     "Llama4TextMoe": _llama4,
     "LongcatFlashExperts": _longcat,

@@ -109,6 +109,8 @@ _OWN: dict[str, dict[str, Any]] = {
     "dbrx": {"d_model": 32, "n_heads": 4, "n_layers": 3, "max_seq_len": 512,
              "attn_config": {"kv_n_heads": 2, "clip_qkv": 8, "rope_theta": 10000.0},
              "ffn_config": {"ffn_hidden_size": 16, "moe_num_experts": 8, "moe_top_k": 2, "hidden_size": 32}},
+    "ernie4_5_vl_moe_text": {"moe_intermediate_size": [16, 12], "rope_parameters": {
+        "rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]}},
     "gemma4_text": {"layer_types": ["sliding_attention", "full_attention"] * 2},
     "glm4_moe_lite": {"num_key_value_heads": 4},
     "glm_moe_dsa": {"num_key_value_heads": 4, "indexer_types": ["full", "full", "shared", "full"]},
@@ -143,6 +145,7 @@ _GENTLE = 0.05  # spread of the weights of recurrent layers, whose rounding erro
 # multimodal model -> its language model
 WRAPPERS = {
     "aria": "aria_text",
+    "ernie4_5_vl_moe": "ernie4_5_vl_moe_text",
     "gemma4": "gemma4_text",
     "glm4v_moe": "glm4v_moe_text",
     "kimi_k25": "deepseek_v3",
@@ -153,7 +156,7 @@ WRAPPERS = {
     "step3p7": "step3p5",
 }
 # text parts that transformers runs inside a wrapper only
-_INSIDE_ONLY = frozenset({"glm4v_moe_text", "mistral4", "qwen3_vl_moe_text", "step3p5"})
+_INSIDE_ONLY = frozenset({"ernie4_5_vl_moe_text", "glm4v_moe_text", "mistral4", "qwen3_vl_moe_text", "step3p5"})
 # read and compared with the modules on the meta device, but their wrappers cannot be built tiny
 NOT_TINY = frozenset({"deepseek_ocr2_text", "muse_spark_text", "qwen3_omni_moe_text"})
 # every family the program knows, and multimodal models around some of them

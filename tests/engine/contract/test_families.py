@@ -27,6 +27,7 @@ from engine.model.experts_function import PART_OF_PARAMETER
 from tests.support.kept_pools import kept_pending, kept_pools
 
 _LAYER = re.compile(r"(?:layers|blocks)\.(\d+)\.")
+_PICTURES = re.compile(r"vis(ion|ual)(?!_moe)|audio|projector|separator|resampler")
 _SMALL_GEMMA = {
     "hidden_size": 128,
     "enable_moe_block": True,
@@ -182,6 +183,11 @@ OTHER_CASES: dict[str, list[dict[str, Any]]] = {
 NESTED: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     "aria": [({"head_dim": 128}, {})],
     "deepseek_ocr2": [({"mlp_layer_types": ["dense"] + ["sparse"] * 7, "num_experts_per_tok": 6}, {})],
+    "ernie4_5_vl_moe": [
+        ({}, {}),
+        ({"use_bias": True, "moe_intermediate_size": [300, 200], "mlp_layer_types": ["dense", "sparse"] * 4,
+          "moe_num_experts": 12}, {"tie_word_embeddings": False}),
+    ],
     "gemma4": [
         (_SMALL_GEMMA, {"vision_config": None, "audio_config": None}),
         (_SMALL_GEMMA, {"vision_config": None, "audio_config": None, "tie_word_embeddings": False}),
@@ -210,8 +216,8 @@ NESTED: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
 
 # text parts of wrappers whose attention keeps keys and values of all heads in every layer
 NESTED_TEXTS = {
-    "aria_text", "deepseek_ocr2_text", "gemma4_text", "glm4v_moe_text", "muse_spark_text", "qwen3_omni_moe_text",
-    "qwen3_vl_moe_text",
+    "aria_text", "deepseek_ocr2_text", "ernie4_5_vl_moe_text", "gemma4_text", "glm4v_moe_text", "muse_spark_text",
+    "qwen3_omni_moe_text", "qwen3_vl_moe_text",
 }  # fmt: skip
 
 # what a text part needs beside its class defaults to be complete
@@ -281,7 +287,7 @@ def _dense_bytes(model: Any) -> int:
         if name in PART_OF_PARAMETER
     }
     strict = model._keep_in_fp32_modules_strict
-    names = {name for name in model.state_dict() if not re.search(r"vis(ion|ual)|audio|projector|separator", name)}
+    names = {name for name in model.state_dict() if not _PICTURES.search(name)}
     seen: set[int] = set()
     total = 0
     named = [*model.named_parameters(remove_duplicate=False), *model.named_buffers()]
