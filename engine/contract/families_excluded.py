@@ -10,7 +10,6 @@ CANNOT_ESTIMATE: dict[str, str] = {
     "inkling2": "convolution states that are shared between layers",
     "inkling2_loop": "layers that are passed through more than once",
     "minimax_m3_vl": "sparse attention over blocks with an index of its own",
-    "mistral_large4": "latents that are shared between layers",
     "openai_privacy_filter": "an encoder that labels tokens instead of generating them",
     "qwen4_exp": "an index of pooled keys, and states of the words before",
     "unlimited_ocr": "reference windows in its attention",

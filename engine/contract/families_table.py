@@ -8,6 +8,7 @@ from engine.contract.families_hybrid import HYBRID_FAMILIES
 from engine.contract.families_latent import LATENT_FAMILIES
 from engine.contract.families_nemotron import NEMOTRON_H
 from engine.contract.families_own_experts import OWN_EXPERTS_FAMILIES
+from engine.contract.families_shared_latents import mistral_large4
 from engine.contract.families_sliding import SLIDING_FAMILIES
 from engine.contract.families_zaya import ZAYA
 
@@ -17,6 +18,7 @@ FAMILIES: dict[str, AnatomyRule] = {
     **OWN_EXPERTS_FAMILIES,
     "ernie4_5_vl_moe_text": ernie4_5_vl_moe,
     **LATENT_FAMILIES,
+    "mistral_large4_text": mistral_large4,
     **HYBRID_FAMILIES,
     "deepseek_v4": deepseek_v4,
     "nemotron_h": NEMOTRON_H,

@@ -29,7 +29,7 @@ class KvShape(Record):
     """
 
     n_kv_heads: int = Field(gt=0)
-    key_dim: int = Field(gt=0)
+    key_dim: int = Field(ge=0, description="0: this layer keeps an index only and reads the latents of an earlier one")
     value_dim: int = Field(ge=0)
     keys_are_values: bool = Field(default=False, description="keys are read as values too; value_dim is 0")
     window: int | None = Field(default=None, gt=0, description="sliding window in tokens; None: full attention")

@@ -123,6 +123,9 @@ _OWN: dict[str, dict[str, Any]] = {
                       "num_experts_per_tok": 4},
     "minimax": {"layer_types": _MIXED},
     "llama4_text": {"attention_chunk_size": 8, "interleave_moe_layer_step": 2, "num_experts_per_tok": 2},
+    "mistral_large4_text": {"num_key_value_heads": 4, "num_hidden_layers": 6, "no_rope_layers": [1, 0, 1, 0, 1, 1],
+                            "kv_source_layers": [0, 1, 0, 1, 4, 4], "n_group": 1,
+                            "indexer_types": ["full"] * 3 + ["shared"] * 3},
     "mistral4": {"num_key_value_heads": 4, "head_dim": 14, "partial_rotary_factor": 8 / 14},
     "glm4v_moe_text": {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2],
                                            "partial_rotary_factor": 1.0}},
@@ -151,12 +154,15 @@ WRAPPERS = {
     "kimi_k25": "deepseek_v3",
     "llama4": "llama4_text",
     "mistral3": "mistral4",
+    "mistral_large4": "mistral_large4_text",
     "qwen3_5_moe": "qwen3_5_moe_text",
     "qwen3_vl_moe": "qwen3_vl_moe_text",
     "step3p7": "step3p5",
 }
 # text parts that transformers runs inside a wrapper only
-_INSIDE_ONLY = frozenset({"ernie4_5_vl_moe_text", "glm4v_moe_text", "mistral4", "qwen3_vl_moe_text", "step3p5"})
+_INSIDE_ONLY = frozenset(
+    {"ernie4_5_vl_moe_text", "glm4v_moe_text", "mistral4", "mistral_large4_text", "qwen3_vl_moe_text", "step3p5"}
+)
 # read and compared with the modules on the meta device, but their wrappers cannot be built tiny
 NOT_TINY = frozenset({"deepseek_ocr2_text", "muse_spark_text", "qwen3_omni_moe_text"})
 # every family the program knows, and multimodal models around some of them

@@ -202,6 +202,12 @@ NESTED: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
         ({"model_type": "mistral4"}, {}),
         ({"model_type": "mistral4", **_LATENT_SIZES, "attention_bias": True, "first_k_dense_replace": 2}, {}),
     ],
+    "mistral_large4": [
+        ({}, {}),
+        ({**_LATENT_SIZES, **_INDEX_SIZES, "no_rope_layers": [1, 0] * 4, "kv_source_layers": [0, 1, 0, 1, 4, 5, 4, 5],
+          "indexer_types": ["full"] * 3 + ["shared"] * 5, "attention_bias": True,
+          "mlp_layer_types": ["dense"] * 2 + ["sparse"] * 6}, {"tie_word_embeddings": True}),
+    ],
     "muse_spark": [({}, {}), ({"mlp_layer_types": ["dense"] + ["sparse"] * 7}, {})],
     "qwen3_5_moe": [({}, {}), ({"full_attention_interval": 2}, {"tie_word_embeddings": True})],
     "qwen3_omni_moe_thinker": [({"num_attention_heads": 32, "head_dim": 128, "vocab_size": 5000}, {})],
@@ -354,13 +360,13 @@ def _kept(model: Any) -> list[tuple[KvShape | None, StateShape | None]]:
 
 def _kept_kv(layer: Any, once: bool) -> KvShape | None:
     keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
-    if keys is None or values is None:
-        return None
     index = getattr(layer, "indexer_keys", None)
+    if (keys is None or values is None) and index is None:
+        return None
     return KvShape(
-        n_kv_heads=keys.shape[1],
-        key_dim=keys.shape[3],
-        value_dim=0 if once else values.shape[3],
+        n_kv_heads=1 if keys is None else keys.shape[1],
+        key_dim=0 if keys is None else keys.shape[3],
+        value_dim=0 if once or values is None else values.shape[3],
         keys_are_values=once,
         window=getattr(layer, "sliding_window", None),
         pooled=kept_pools(layer),
