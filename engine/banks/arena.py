@@ -15,7 +15,7 @@ class BankArena:
 
     def __init__(self, layout: BankLayout, allocator: HostAllocator, device: Device, locker: PageLocker) -> None:
         self.layout = layout
-        self._allocator = allocator
+        self.allocator = allocator
         self._device = device
         self._locker = locker
         self.banks: dict[int, ExpertBank] = {}
@@ -34,7 +34,7 @@ class BankArena:
             PlanMismatchError: the block has another size than planned.
         """
         own = layout or self.layout
-        block = self._allocator.allocate(own.nbytes)
+        block = self.allocator.allocate(own.nbytes)
         try:
             bank = ExpertBank(layer, own, block)
         except BaseException:
@@ -54,7 +54,7 @@ class BankArena:
 
     def change(self, tiers: Mapping[int, Tier]) -> TierChange:
         """Begin to move layers to other tiers; `tiers` names the tier every layer is asked for now."""
-        return TierChange(self.banks, self._placements, self._allocator, self._device, self._locker, tiers)
+        return TierChange(self.banks, self._placements, self.allocator, self._device, self._locker, tiers)
 
     def close(self) -> None:
         """Unregister, unlock and free everything. Nobody may compute from the banks any more."""

@@ -48,6 +48,9 @@ class CpuDevice:
 
     def copy_in(self, target: Tensor, source: Tensor, after: Mark | None) -> Mark | None:
         target.copy_(source)
+    def pin_buffer(self, address: int, nbytes: int) -> None:
+        self.pin(address, nbytes)
+
         return None
 
     def wait(self, mark: Mark | None) -> None:
@@ -58,3 +61,6 @@ class CpuDevice:
 
     def close(self) -> None:
         self._account.lines.clear()
+    def reach(self, mark: Mark | None) -> None:
+        return None
+

@@ -109,6 +109,9 @@ class CudaDevice:
 
     def copy_in(self, target: Tensor, source: Tensor, after: Mark | None) -> Mark | None:
         if isinstance(after, torch.cuda.Event):
+    def pin_buffer(self, address: int, nbytes: int) -> None:
+        self._pinning.pin(address, nbytes)
+
             self._copies.wait_event(after)
         with torch.cuda.stream(self._copies):
             target.copy_(source, non_blocking=True)
@@ -125,6 +128,10 @@ class CudaDevice:
         self._account.lines.clear()
         torch.cuda.empty_cache()
 
+
+    def reach(self, mark: Mark | None) -> None:
+        if isinstance(mark, torch.cuda.Event):
+            mark.synchronize()
 
 def _index_of(gpu_uuid: str | None) -> int:
     if gpu_uuid is None:

@@ -56,7 +56,7 @@ class Device(Protocol):
         ...
 
     def unpin(self, address: int) -> None:
-        """Undo `pin` of the range that begins there."""
+        """Undo `pin` or `pin_buffer` of the range that begins there."""
         ...
 
     def mark(self) -> Mark | None:
@@ -74,6 +74,14 @@ class Device(Protocol):
     def synchronize(self) -> None:
         """Wait for everything."""
         ...
+    def pin_buffer(self, address: int, nbytes: int) -> None:
+        """The same for memory that is no layer but serves all of them.
+
+        Raises:
+            PinRefusedError: refused; nothing of the range stays registered.
+        """
+        ...
+
 
     def close(self) -> None:
         """Forget everything that was allocated here."""
@@ -90,6 +98,10 @@ class Account:
 
     @property
     def total_bytes(self) -> int:
+    def reach(self, mark: Mark | None) -> None:
+        """Hold the calling thread until the device has got there; `wait` lets it go on and holds the computation."""
+        ...
+
         return sum(self.lines.values())
 
     def add(self, nbytes: int, what: str) -> None:

@@ -6,6 +6,7 @@ from engine.banks.place import Placement
 from engine.contract.plan import LedgerLine, MemoryPlan, Pool, Tier
 from engine.contract.residency import LayerResidency, ResidencyReport
 
+TRANSFER_RING = "transfer ring"  # of what lies in host memory the only part that is pinned
 HOST_RUNTIME = "engine process"  # a reserve: nothing is allocated under this name
 
 
@@ -31,6 +32,7 @@ def settled_ledger(
         lines += [(Pool.VRAM, what, size) for what, size in device]
     tiers = (Tier.PINNED, Tier.LOCKED, Tier.PAGEABLE)
     lines += [(Pool(tier.value), f"{tier.value} layers", held[tier]) for tier in tiers]
+    lines.append((Pool.PINNED, TRANSFER_RING, host_bytes.get(TRANSFER_RING, 0)))
     resident = [*host, *((f"{tier.value} layers", held[tier]) for tier in (Tier.PINNED, Tier.LOCKED))]
     lines += [(Pool.RAM, what, size) for what, size in resident]
     committed = [*resident, ("pageable layers", held[Tier.PAGEABLE])]
@@ -47,6 +49,7 @@ def residency_report(
     placements: tuple[Placement, ...],
     self_test: str,
     kernels: Mapping[str, str] | None = None,
+    ring_cause: str | None = None,
 ) -> ResidencyReport:
     """Asked and settled, layer by layer and line by line."""
     return ResidencyReport(
@@ -66,4 +69,5 @@ def residency_report(
         ledger_settled=settled_ledger(plan, device_bytes, host_bytes, placements),
         self_test=self_test,
         kernels=dict(kernels or {}),
+        ring_cause=ring_cause,
     )

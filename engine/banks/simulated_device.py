@@ -55,6 +55,11 @@ class SimulatedDriver:
         self.last_error = words
         return PinRefusedError(asked_bytes=nbytes, code=code, words=words)
 
+    @property
+    def pinned_bytes(self) -> int:
+        """Of all ranges."""
+        return sum(self._ranges.values())
+
     def unregister(self, address: int) -> None:
         """Give a range back."""
         del self._ranges[address]
@@ -82,6 +87,12 @@ class SimulatedDevice(CpuDevice):
         self._account = Account(limits.vram_bytes, NotEnoughVramError)
         self.driver = SimulatedDriver(limits.pin_bytes)
         self.pinning = Pinning(self.driver, self.driver.clear_error)
+        self._buffers: set[int] = set()  # pinned and no layers
+
+    @property
+    @override
+    def pinned_bytes(self) -> int:
+        return self.driver.pinned_bytes
 
     @override
     def allocate(self, nbytes: int, what: str) -> Tensor:
@@ -91,14 +102,24 @@ class SimulatedDevice(CpuDevice):
     @override
     def pin(self, address: int, nbytes: int) -> None:
         after = self._limits.refuse_pin_after_layers
-        if after is not None and self.pinning.layers >= after:
+        if after is not None and self.pinning.layers - len(self._buffers) >= after:
             pinned = gib(self.pinning.pinned_bytes)
             self.driver.refuse_words = f"the simulated driver refuses after {after} layers, {pinned} are pinned"
         self.pinning.pin(address, nbytes)
 
     @override
+    def pin_buffer(self, address: int, nbytes: int) -> None:
+        self._buffers.add(address)
+        try:
+            self.pin(address, nbytes)
+        except BaseException:
+            self._buffers.discard(address)
+            raise
+
+    @override
     def unpin(self, address: int) -> None:
         self.pinning.unpin(address)
+        self._buffers.discard(address)
 
     @override
     def copy_in(self, target: Tensor, source: Tensor, after: Mark | None) -> Mark | None:

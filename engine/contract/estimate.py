@@ -22,6 +22,7 @@ PREFIX_SLOTS = 4  # two conversations with two snapshots each
 PREFIX_BYTES = 1 << 30  # llama4's parts of 8,192 tokens would take more than a layer of experts
 UNPACK_STRIP_VALUES = 1 << 20  # packed weights become numbers a strip of rows at a time, at most so many of them
 _UNPACK_VALUE_BYTES = 32  # short-lived tensors of a strip: words, numbers, scales, zero points, products
+RING_HALF_BYTES = 32 << 20  # some milliseconds of any bus: long beside the cost of starting a copy
 
 
 class ExpertPart(Record):
@@ -100,6 +101,12 @@ def slot_bytes(shape: ModelShape) -> int:
 
 
 def kv_value_bytes(shape: ModelShape) -> int:
+def most_ring_experts(shape: ModelShape) -> int:
+    """Experts of a transfer ring that is large enough: two halves of `RING_HALF_BYTES`, or of a whole layer."""
+    half = min(shape.experts.n_experts, RING_HALF_BYTES // max(slot_bytes(shape), 1))
+    return 2 * max(half, 1)
+
+
     """Bytes of one cached value: keys and values keep the type of the dense part, so 2, or 4 for fp32 checkpoints."""
     return 4 if shape.dense_format is WeightFormat.FP32 else KV_VALUE_BYTES
 
@@ -194,6 +201,19 @@ def workspace_bytes(shape: ModelShape, prefill_chunk: int, context_tokens: int =
     experts = shape.experts
     hidden = (3 + 5 * shape.streams) * shape.hidden_size
     values = prefill_chunk * (hidden + 4 * experts.top_k * experts.inner) + 2 * shape.vocab_size
+    ring_experts: int = 0
+    ring_staged: bool = False
+
+
+def ring_host_bytes(shape: ModelShape, split: Split) -> int:
+    """Pinned host memory of the transfer ring: as large as its side in VRAM."""
+    return split.ring_experts * slot_bytes(shape) if split.ring_staged else 0
+
+
+def scratch_bytes(shape: ModelShape, split: Split) -> int:
+    """Host memory in which the CPU unpacks experts beside a GPU. Without a GPU that is part of the workspace."""
+    on_cpu = any(tier in (Tier.LOCKED, Tier.PAGEABLE) for tier in split.tiers)
+    return unpacked_bytes(shape) if split.on_gpu and on_cpu else 0
     size = kv_value_bytes(shape)
     attention = max((_attention_bytes(kv, prefill_chunk, context_tokens, size) for kv in shape.kv_layers), default=0)
     attention = max((attention, *(_state_work_bytes(state, prefill_chunk) for state in _states(shape))))
@@ -210,9 +230,7 @@ def unpacked_bytes(shape: ModelShape) -> int:
     experts = shape.experts
     if all(storage.plain_format(experts.has_bias) for storage in shape.different_storages):
         return 0
-    up = experts.width * experts.inner * (2 if experts.has_gate else 1)
-    strip = min(UNPACK_STRIP_VALUES, up)
-    return (up + experts.width * experts.inner) * kv_value_bytes(shape) + strip * _UNPACK_VALUE_BYTES
+    return (3 if experts.has_gate else 2) * experts.width * experts.inner * kv_value_bytes(shape)
 
 
 def _attention_bytes(kv: KvShape, prefill_chunk: int, context_tokens: int, bytes_per_value: int) -> int:
@@ -220,6 +238,14 @@ def _attention_bytes(kv: KvShape, prefill_chunk: int, context_tokens: int, bytes
 
     Keys and values repeated for all H query heads, which transformers' `sdpa_attention_forward` does whenever there is
     a mask. Without a fused kernel also the scores, T · n · H values in three copies (sum with the mask, with the sinks,
+    matrices = unpacked_expert_bytes(shape)
+    experts = shape.experts
+    up = experts.width * experts.inner * (2 if experts.has_gate else 1)
+    return matrices + min(UNPACK_STRIP_VALUES, up) * _UNPACK_VALUE_BYTES if matrices else 0
+
+
+def unpacked_expert_bytes(shape: ModelShape) -> int:
+    """Matrices of one unpacked expert in the type of the dense part; 0 where no expert has to be unpacked."""
     softmax: `eager_attention_forward` of gpt_oss). Latents expanded to keys and values of all heads, once from the
     projection and once more as keys with their rotated part (`expand_kv` of deepseek_v3). Scores of the index, in fp32
     twice and once more with the mask, and the mask of the chosen tokens (`DeepseekV32Indexer`); the same for pooled
@@ -316,6 +342,11 @@ def ledger(shape: ModelShape, split: Split, costs: Costs) -> tuple[LedgerLine, .
     ]
     resident = [*host, *((f"{tier.value} layers", held[tier]) for tier in (Tier.PINNED, Tier.LOCKED))]
     lines += [LedgerLine(pool=Pool.RAM, what=what, bytes=size) for what, size in resident]
+            ("transfer ring", split.ring_experts * slot_bytes(shape)),
     committed = [*resident, ("pageable layers", held[Tier.PAGEABLE])]
     lines += [LedgerLine(pool=Pool.COMMIT, what=what, bytes=size) for what, size in committed]
+    ring = ring_host_bytes(shape, split)
     return tuple(line for line in lines if line.bytes)
+        ("scratch", scratch_bytes(shape, split)),
+        ("transfer ring", ring),
+    lines.append(LedgerLine(pool=Pool.PINNED, what="transfer ring", bytes=ring))

@@ -58,6 +58,12 @@ class MemoryPlan(Record):
     context_tokens: int = Field(gt=0, description="tokens of prompt plus answer the KV cache holds")
     prefill_chunk: int = Field(gt=0, description="most tokens one prefill step computes")
     expert_slots: int = Field(ge=0, description="GPU buffers for experts of pinned layers, shared by all of them")
+    ring_experts: int = Field(
+        default=0, ge=0, description="GPU buffers through which prompts get at experts; 0: through the slots"
+    )
+    ring_staged: bool = Field(
+        default=False, description="the ring has a pinned side, so that prompts reach the GPU from locked layers too"
+    )
     tiers: tuple[Tier, ...]
     ledger: tuple[LedgerLine, ...]
     budgets: dict[Pool, int | None] = Field(description="most bytes each pool may take; None: not limited or unknown")
@@ -75,6 +81,10 @@ class MemoryPlan(Record):
             raise ValueError("a CPU plan has no vram or pinned layers")
         if Tier.PINNED in self.tiers and self.expert_slots < 1:
             raise ValueError("pinned layers need expert slots")
+        if self.ring_experts == 1 or (self.ring_experts and self.device == "cpu"):
+            raise ValueError("a transfer ring has two experts at least, on a GPU")
+        if self.ring_staged and not self.ring_experts:
+            raise ValueError("only a transfer ring has a pinned side")
         for pool, budget in self.budgets.items():
             peak = max(self.pool_bytes(pool), self.load_peak.get(pool, 0))
             if budget is not None and peak > budget:

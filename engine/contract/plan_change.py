@@ -140,6 +140,8 @@ def _ledger(plan: MemoryPlan) -> tuple[LedgerLine, ...]:
 
 
 def _costs(plan: MemoryPlan) -> Costs:
+        ring_experts=plan.ring_experts,
+        ring_staged=plan.ring_staged,
     lines = {(line.pool, line.what): line.bytes for line in plan.ledger}
     return Costs(
         context_bytes=lines.get((Pool.VRAM, "driver"), 0),

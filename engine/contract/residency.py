@@ -25,6 +25,9 @@ class ResidencyReport(Record):
     ledger_asked: tuple[LedgerLine, ...]
     ledger_settled: tuple[LedgerLine, ...]
     self_test: str = Field(description="result of the comparison after loading, in words")
+    ring_cause: str | None = Field(
+        default=None, description="why locked layers compute prompts on the CPU: the refusal of the ring's pinned side"
+    )
     kernels: dict[str, str] = Field(
         default_factory=dict, description="what computes experts of each format: 'torch', or the slow 'reference'"
     )

@@ -1,6 +1,10 @@
-"""The routed experts of one layer, ready to compute: in place, or through the slots."""
+"""The routed experts of one layer, ready to compute: where the weights are, or on the GPU once they are there.
+
+A layer outside VRAM has two ways. Which one a step takes is decided by engine/experts/policy.py.
+"""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -9,41 +13,160 @@ from torch import Tensor
 from engine.banks.bank import ExpertBank
 from engine.experts.expert_kernel import ExpertKernel
 from engine.experts.kernels import Expert, ExpertMath, routed_forward
+from engine.experts.policy import Step, StepRates, gap_experts, on_host
+from engine.experts.ring import TransferRing
+from engine.experts.transfer import SlotPool
 
 
 class RecordStream(Protocol):
     """Hands out records of a bank on the device that computes."""
 
-    def stream(self, bank: ExpertBank, experts: list[int]) -> Iterator[Tensor]: ...
+    def stream(self, bank: ExpertBank, experts: list[int], tokens: int) -> Iterator[Tensor]:
+        """Records of these experts, each valid until the next one is asked for; `tokens` want them."""
+        ...
+
+    def missing(self, bank: ExpertBank, experts: list[int]) -> int:
+        """How many of them would have to come to the device first."""
+        ...
 
 
 class InPlace:
     """Records where the bank lives: in VRAM, or in RAM for the CPU."""
 
-    def stream(self, bank: ExpertBank, experts: list[int]) -> Iterator[Tensor]:
+    def stream(self, bank: ExpertBank, experts: list[int], tokens: int) -> Iterator[Tensor]:
         """Views of the bank."""
         return map(bank.record, experts)
+
+    def missing(self, bank: ExpertBank, experts: list[int]) -> int:
+        """None."""
+        return 0
+
+
+class ThroughSlots:
+    """Pinned layers: single tokens through the slots, prompts through the ring and past the slots."""
+
+    def __init__(self, slots: SlotPool, ring: TransferRing | None, rates: StepRates | None = None) -> None:
+        """Without a ring prompts take slots too."""
+        self._slots = slots
+        self._ring = ring
+        self._rates = rates
+
+    def stream(self, bank: ExpertBank, experts: list[int], tokens: int) -> Iterator[Tensor]:
+        """Records in device memory."""
+        if tokens == 1 or self._ring is None:
+            return self._slots.stream(bank, experts)
+        gap = gap_experts(bank.layout.record.bytes, self._rates, staged=False)
+        return self._slots.stream_prompt(bank, experts, self._ring, gap=gap)
+
+    def missing(self, bank: ExpertBank, experts: list[int]) -> int:
+        """Those in no slot."""
+        return self._slots.missing(bank.layer, experts)
+
+
+class ThroughRing:
+    """Layers that are not pinned: everything through both sides of the ring."""
+
+    def __init__(self, ring: TransferRing, rates: StepRates | None = None) -> None:
+        self._ring = ring
+        self._rates = rates
+
+    def stream(self, bank: ExpertBank, experts: list[int], tokens: int) -> Iterator[Tensor]:
+        """Records in device memory."""
+        gap = gap_experts(bank.layout.record.bytes, self._rates, staged=True)
+        return self._ring.stream(bank, experts, staged=True, gap=gap)
+
+    def missing(self, bank: ExpertBank, experts: list[int]) -> int:
+        """All."""
+        return len(experts)
+
+
+@dataclass(slots=True)
+class Way:
+    """One processor, what it computes with, and how it gets at the weights."""
+
+    device: torch.device
+    kernel: ExpertKernel
+    records: RecordStream
+    on_host: bool  # the CPU, with the bank where it is
 
 
 class ExpertLayer:
     """Computes one layer's experts from its bank."""
 
-    def __init__(self, bank: ExpertBank, kernel: ExpertKernel, records: RecordStream, device: torch.device) -> None:
-        """`records` decides where the weights are at the moment of use; `device` computes."""
-        self.bank = bank
-        self.device = device
-        self.kernel = kernel
-        self._records = records
+    def __init__(
+        self,
+        bank: ExpertBank,
+        usual: Way,
+        other: Way | None = None,
+        rates: StepRates | None = None,
+        *,
+        staged: bool = False,
+    ) -> None:
+        """`usual` and `other` are CPU and GPU in either order; a layer in VRAM or without a GPU has one way only.
 
-    def forward(self, hidden: Tensor, ids: Tensor, scores: Tensor, math: ExpertMath) -> Tensor:
-        """[T, M], chosen experts [T, A] and their weights [T, A] to [T, M] on the device of `hidden`."""
+        Args:
+            rates: what the ways cost; None: not measured.
+            staged: the bank is not pinned, so the way to the GPU leads through the ring.
+        """
+        self.bank = bank
+        self.usual = usual
+        self.other = other
+        self._rates = rates
+        self._staged = staged
+
+    @property
+    def kernel(self) -> ExpertKernel:
+        """Of the usual way."""
+        return self.usual.kernel
+
+    @property
+    def device(self) -> torch.device:
+        """Of the usual way."""
+        return self.usual.device
+
+    @property
+    def ways(self) -> tuple[Way, ...]:
+        """The usual one first."""
+        return (self.usual,) if self.other is None else (self.usual, self.other)
+
+    def forward(self, hidden: Tensor, ids: Tensor, scores: Tensor, math: ExpertMath, way: Way | None = None) -> Tensor:
+        """[T, M], chosen experts [T, A] and their weights [T, A] to [T, M] on the device of `hidden`.
+
+        `way` None: as the policy decides.
+        """
+        way = way or self._choose(ids)
         home = hidden.device
-        if home != self.device:
-            hidden, ids, scores = hidden.to(self.device), ids.to(self.device), scores.to(self.device)
-        out = routed_forward(hidden, ids, scores, self.bank.layout.n_experts, self, math)
+        if home != way.device:
+            hidden, ids, scores = hidden.to(way.device), ids.to(way.device), scores.to(way.device)
+        source = _Source(self.bank, way, hidden.shape[0])
+        out = routed_forward(hidden, ids, scores, self.bank.layout.n_experts, source, math)
         return out.to(home)
+
+    def _choose(self, ids: Tensor) -> Way:
+        if self.other is None or (self._rates is None and not self._staged):
+            return self.usual
+        gpu = self.other if self.usual.on_host else self.usual
+        n_experts, size = self.bank.layout.n_experts, self.bank.layout.record.bytes
+        if ids.shape[0] == 1 and self._staged:  # all are missing, whichever they are: no need to ask the GPU
+            step = Step(ids.shape[1], ids.shape[1], ids.shape[1], size, staged=True)
+        else:
+            counts = torch.bincount(ids.flatten().clamp(max=n_experts), minlength=n_experts)[:n_experts].tolist()
+            chosen = [expert for expert, count in enumerate(counts) if count]
+            missing = gpu.records.missing(self.bank, chosen)
+            step = Step(len(chosen), sum(counts), missing, size, self._staged)
+        return self.usual if on_host(step, self._rates) is self.usual.on_host else self.other
+
+
+@dataclass(slots=True)
+class _Source:
+    """Experts of one step."""
+
+    bank: ExpertBank
+    way: Way
+    tokens: int
 
     def stream(self, experts: list[int]) -> Iterator[Expert]:
         """These experts, one after another."""
-        for number, record in zip(experts, self._records.stream(self.bank, experts), strict=True):
-            yield self.kernel.expert(record, number)
+        records = self.way.records.stream(self.bank, experts, self.tokens)
+        for number, record in zip(experts, records, strict=True):
+            yield self.way.kernel.expert(record, number)

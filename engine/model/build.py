@@ -190,6 +190,7 @@ class _Load:
             model = load_dense(
                 config,
                 table,
+            ring_cause=self._parts.ring_cause,
                 plan.model.dense_format,
                 reader,
                 self._device,
@@ -219,6 +220,8 @@ class _Load:
             model=model,
             parts=self._parts,
             cache_argument=_cache_argument(model),
+        self._undo.callback(parts.close_ring)
+        parts.open_ring(plan)
             text=text,
             residency=residency,
             release=release.close,

@@ -14,6 +14,7 @@ from torch import Tensor
 from engine.banks.measure import residency_report
 from engine.banks.move import TierChange
 from engine.contract.errors import SplitpinError, in_words
+from engine.contract.estimate import slot_bytes
 from engine.contract.plan import MemoryPlan, Pool, Tier
 from engine.contract.plan_change import MovePeak, check_change, check_peak
 from engine.contract.residency import ResidencyReport
@@ -47,6 +48,7 @@ class PlanChange:
         self._new = new
         self._tiers = parts.arena.change(dict(zip(new.model.moe_layers, new.tiers, strict=True)))
         self._resizes_slots = self._slots(new) != self._slots(self._old)
+        self._renews_ring = _ring(new) != _ring(self._old)
 
     @property
     def moved(self) -> dict[int, Tier]:
@@ -59,7 +61,7 @@ class PlanChange:
         more = _host_bytes(self._new) - _host_bytes(self._old)
         return MovePeak(
             host_bytes=self._tiers.new_host_bytes + max(more, 0),
-            pinned_bytes=self._tiers.new_bytes(Tier.PINNED),
+            pinned_bytes=self._tiers.new_bytes(Tier.PINNED) + max(_ring_bytes(self._new) - _ring_bytes(self._old), 0),
             locked_bytes=self._tiers.new_bytes(Tier.LOCKED),
         )
 
@@ -112,6 +114,9 @@ class PlanChange:
         if self._resizes_slots:
             undo.callback(parts.open_slots, old.expert_slots)
             parts.close_slots()
+        if self._renews_ring:
+            undo.callback(parts.open_ring, old)
+            parts.close_ring()
         before, after = parts.reserves(old), parts.reserves(new)
         for what in RESERVES:
             if before[what] > after[what]:
@@ -131,6 +136,9 @@ class PlanChange:
         if self._resizes_slots:
             parts.open_slots(new.expert_slots)
             undo.callback(parts.close_slots)
+        if self._renews_ring:
+            parts.open_ring(new)
+            undo.callback(parts.close_ring)
 
     def _reserve(self, what: str, nbytes: int) -> None:
         device = self._parts.device
@@ -153,13 +161,17 @@ class PlanChange:
     # -- layers ---------------------------------------------------------------------------------------------------
 
     def _touched(self) -> tuple[int, ...]:
-        """Layers that compute from another place afterwards: moved, or through slots that are exchanged."""
-        through_slots = [
+        """Layers that compute from another place afterwards: moved, or through slots or a ring that are exchanged."""
+        passing = [
             item.layer
             for item in self._parts.arena.placements
-            if item.settled is Tier.PINNED and item.layer not in self.moved and self._resizes_slots
+            if item.layer not in self.moved
+            and (
+                (item.settled is Tier.PINNED and self._resizes_slots)
+                or (item.settled is not Tier.VRAM and self._renews_ring)
+            )
         ]
-        return (*self.moved, *through_slots)
+        return (*self.moved, *passing)
 
     def _attach(self, layers: tuple[int, ...], moved: Mapping[int, Tier]) -> None:
         """Make layers compute from where their banks are now; what the slots hold of moved ones is forgotten."""
@@ -192,6 +204,15 @@ class PlanChange:
 
     def _slots(self, plan: MemoryPlan) -> int:
         return plan.expert_slots if self._parts.device.has_vram else 0
+
+
+def _ring(plan: MemoryPlan) -> tuple[int, bool]:
+    return plan.ring_experts, plan.ring_staged
+
+
+def _ring_bytes(plan: MemoryPlan) -> int:
+    """Pinned host memory of the transfer ring."""
+    return plan.ring_experts * slot_bytes(plan.model) if plan.ring_staged else 0
 
 
 def _host_bytes(plan: MemoryPlan) -> int:
@@ -230,5 +251,6 @@ def change_plan(parts: Parts, plan: MemoryPlan, before: ResidencyReport) -> Resi
         host_bytes=parts.host_bytes,
         placements=parts.arena.placements,
         self_test=words,
+        ring_cause=parts.ring_cause,
         kernels=parts.kernels,
     )

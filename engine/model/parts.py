@@ -11,17 +11,22 @@ import torch
 from engine.banks.arena import BankArena
 from engine.banks.bank import ExpertBank
 from engine.banks.devices import Device
-from engine.contract.estimate import slot_bytes
+from engine.banks.measure import TRANSFER_RING
+from engine.contract.estimate import slot_bytes, unpacked_bytes
+from engine.contract.formats import ExpertStorage
 from engine.contract.plan import MemoryPlan, Pool, Tier
-from engine.experts.expert_kernel import kernel_for
-from engine.experts.layer import ExpertLayer, InPlace
+from engine.experts.expert_kernel import ExpertKernel, kernel_for
+from engine.experts.layer import ExpertLayer, InPlace, RecordStream, ThroughRing, ThroughSlots, Way
+from engine.experts.policy import StepRates
 from engine.experts.reference_kernel import PackedExperts, Scratch
+from engine.experts.ring import TransferRing
 from engine.experts.transfer import SlotPool
 from engine.model.dense import DENSE_DTYPES
 from engine.model.experts_function import ExpertsModule
 from engine.model.kv_cache import KvCache, cache_for
 from engine.model.snapshots import PREFIX_SNAPSHOTS
 
+SCRATCH = "scratch"  # where the CPU unpacks experts beside a GPU; purpose in the ledger, as in the contract
 RESERVES = ("workspace", "driver")  # counted by the plan, allocated by torch and the driver while they work
 
 
@@ -36,6 +41,8 @@ class Parts:
         self.layers: dict[int, ExpertLayer] = {}
         self.modules: dict[int, ExpertsModule] = {}
         self.slots: SlotPool | None = None
+        self.ring: TransferRing | None = None
+        self.rates: dict[ExpertStorage, StepRates] = {}  # none: not measured
         self.cache: KvCache | None = None
         self._packed: dict[int, PackedExperts | None] = {}
         self._scratch = Scratch()
@@ -98,6 +105,32 @@ class Parts:
         if slots is not None:
             slots.close()
 
+    def open_ring(self, plan: MemoryPlan) -> None:
+        """Allocate the way of prompts to the GPU, where the plan has one; pinned before any layer is.
+
+        Raises:
+            NotEnoughVramError, NotEnoughCommitError, AllocationRefusedError: the memory is not there.
+        """
+        if plan.ring_experts and self.device.has_vram:
+            allocator = self.arena.allocator if plan.ring_staged else None
+            self.ring = TransferRing(plan.ring_experts, slot_bytes(plan.model), self.device, allocator)
+
+    def close_ring(self) -> None:
+        """Give the ring back."""
+        ring, self.ring = self.ring, None
+        if ring is not None:
+            ring.close()
+
+    @property
+    def pinned_beside_bytes(self) -> int:
+        """Pinned host memory that belongs to no layer."""
+        return 0 if self.ring is None else self.ring.staging_bytes
+
+    @property
+    def ring_cause(self) -> str | None:
+        """Why the ring has no pinned side, in words."""
+        return None if self.ring is None else self.ring.cause
+
     def forget_slots(self, layers: Iterable[int]) -> None:
         """Empty the slots of some layers."""
         gone = set(layers)
@@ -109,8 +142,18 @@ class Parts:
     @property
     def host_bytes(self) -> dict[str, int]:
         """What lies in host memory beside the layers, by purpose."""
-        size = 0 if self.cache is None else self.cache.snapshots.nbytes
-        return {PREFIX_SNAPSHOTS: size} if size else {}
+        held = {
+            PREFIX_SNAPSHOTS: 0 if self.cache is None else self.cache.snapshots.nbytes,
+            SCRATCH: unpacked_bytes(self.plan.model) if self._unpacks_on_host else 0,
+            TRANSFER_RING: self.pinned_beside_bytes,
+        }
+        return {what: size for what, size in held.items() if size}
+
+    @property
+    def _unpacks_on_host(self) -> bool:
+        """Whether the CPU computes layers beside a GPU, in room of its own where they are packed."""
+        tiers = {*self.plan.tiers, *(item.settled for item in self.arena.placements)}
+        return self.device.has_vram and bool(tiers & {Tier.LOCKED, Tier.PAGEABLE})
 
     # -- layers ---------------------------------------------------------------------------------------------------
 
@@ -123,20 +166,46 @@ class Parts:
     def attach(self, bank: ExpertBank, settled: Tier) -> ExpertLayer:
         """Make what computes a layer anew, for the tier its bank is in now."""
         found = self.modules[bank.layer]
-        records = self.slots if settled is Tier.PINNED and self.slots is not None else InPlace()
-        on_host = settled in (Tier.LOCKED, Tier.PAGEABLE)
-        device = torch.device("cpu") if on_host else self.device.torch_device
-        kernel = kernel_for(
+        on_gpu, on_host = self._gpu_way(bank, settled), self._host_way(bank, settled)
+        staged = settled in (Tier.LOCKED, Tier.PAGEABLE)
+        usual, other = (on_host, on_gpu) if staged else (on_gpu, on_host)
+        assert usual is not None
+        rates = self.rates.get(bank.layout.storage)
+        layer = self.layers[bank.layer] = ExpertLayer(bank, usual, other, rates, staged=staged)
+        found.attach(layer)
+        return layer
+
+    def _gpu_way(self, bank: ExpertBank, settled: Tier) -> Way | None:
+        records: RecordStream
+        rates = self.rates.get(bank.layout.storage)
+        if settled is Tier.VRAM:
+            records = InPlace()
+        elif settled is Tier.PINNED:
+            assert self.slots is not None
+            records = ThroughSlots(self.slots, self.ring, rates)
+        elif self.ring is not None and self.ring.stages:
+            records = ThroughRing(self.ring, rates)
+        else:
+            return None
+        return Way(self.device.torch_device, self._kernel(bank, self.device.torch_device), records, on_host=False)
+
+    def _host_way(self, bank: ExpertBank, settled: Tier) -> Way | None:
+        """The CPU; of pinned layers only where it needs no room that the plan does not have."""
+        plain = not unpacked_bytes(self.plan.model)
+        if settled is Tier.VRAM or (settled is Tier.PINNED and not (plain or self._unpacks_on_host)):
+            return None
+        cpu = torch.device("cpu")
+        return Way(cpu, self._kernel(bank, cpu), InPlace(), on_host=True)
+
+    def _kernel(self, bank: ExpertBank, device: torch.device) -> ExpertKernel:
+        return kernel_for(
             bank.layout,
-            found.part_shapes,
+            self.modules[bank.layer].part_shapes,
             self._packed[bank.layer],
             dtype=self.dtype,
             device=device,
             scratch=self._scratch,
         )
-        layer = self.layers[bank.layer] = ExpertLayer(bank, kernel, records, device)
-        found.attach(layer)
-        return layer
 
     def detach(self) -> None:
         """Let all modules go of their banks."""

@@ -153,18 +153,22 @@ def plan_for(
     prefill_chunk: int = 16,
     expert_slots: int = 3,
     simulated: SimulatedGpu | None = None,
+    ring_experts: int = 0,
 ) -> MemoryPlan:
     """A plan from letters, one per MoE layer: v(ram), p(inned), l(ocked), g (pageable).
 
-    With v or p in it the device is a simulated GPU, roomy unless `simulated` says otherwise.
+    With v or p in it the device is a simulated GPU, roomy unless `simulated` says otherwise. A ring has a pinned side
+    where there are layers that need one.
     """
     names = {"v": Tier.VRAM, "p": Tier.PINNED, "l": Tier.LOCKED, "g": Tier.PAGEABLE}
     chosen = tuple(names[letter] for letter in tiers)
     on_gpu = simulated is not None or {Tier.VRAM, Tier.PINNED} & set(chosen) != set()
     slots = expert_slots if on_gpu else 0
+    staged = ring_experts > 0 and not {Tier.LOCKED, Tier.PAGEABLE}.isdisjoint(chosen)
     split = Split(
-        context_tokens=context_tokens, prefill_chunk=prefill_chunk, expert_slots=slots, tiers=chosen, on_gpu=on_gpu
-    )
+        context_tokens=context_tokens, prefill_chunk=prefill_chunk, expert_slots=slots, tiers=chosen, on_gpu=on_gpu,
+        ring_experts=ring_experts, ring_staged=staged,
+    )  # fmt: skip
     if on_gpu and simulated is None:
         simulated = SimulatedGpu(vram_bytes=1 << 30, pin_bytes=1 << 30)
     return MemoryPlan(
@@ -175,6 +179,8 @@ def plan_for(
         context_tokens=context_tokens,
         prefill_chunk=prefill_chunk,
         expert_slots=slots,
+        ring_experts=ring_experts,
+        ring_staged=staged,
         tiers=chosen,
         ledger=ledger(tiny.shape, split, Costs(context_bytes=1000 if on_gpu else 0, host_runtime_bytes=2000)),
         budgets=dict.fromkeys(Pool),
