@@ -14,11 +14,19 @@ from engine.contract.families_table import FAMILIES, TIED_BY_DEFAULT
 _NESTED = ("text_config", "language_config", "llm_config", "thinker_config")
 _AHEAD = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers")
 _EXPERT_KEYS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
-_TEXT_ALONE = frozenset({"llama4", "qwen3_5_moe", "qwen4_exp"})  # transformers runs their text part without the wrapper
-_PICTURES = re.compile(r"(^|\.)(visual|vision_model|vision_tower|multi_modal_projector)\.")
+_TEXT_ALONE = frozenset(  # transformers runs their text part without the wrapper
+    {"dots3_note", "llama4", "qwen3_5_moe", "qwen4_exp"}
+)
+_PICTURES = re.compile(
+    r"(^|\.)(visual|vision_model|vision_tower|vision_encoder|audio_tower|audio_encoder|audio_adapter"
+    r"|multi_modal_projector)\."
+)
 _TIED_WRAPPERS = frozenset({"kimi_k25"})
 _INSIDE_ONLY = frozenset({"step3p5"})  # published alone too, which transformers has no model for
-_RENAMED = {("kimi_k25", "kimi_k2"): "deepseek_v3"}  # published so; transformers builds the latter for it
+_RENAMED = {  # wrapper and type as published; transformers builds the latter for them
+    ("kimi_k25", "kimi_k2"): "deepseek_v3",
+    ("", "dots3_note"): "dots3_note_text",  # its text part stands beside those for pictures and sound
+}
 _UNTIED_WRAPPERS = frozenset({"qwen3_vl_moe"})  # their text part alone would be tied
 
 
@@ -33,10 +41,10 @@ class TextConfig:
     @property
     def runs_alone(self) -> bool:
         """Whether transformers loads this part without the parts for pictures that stand around it."""
-        return bool(self.outer) and self.outer[-1].get("model_type") in _TEXT_ALONE
+        return (self.outer[-1] if self.outer else self.values).get("model_type") in _TEXT_ALONE
 
     def leaves_out(self, tensor_name: str) -> bool:
-        """Whether a tensor belongs to a part for pictures that is not loaded."""
+        """Whether a tensor belongs to a part for pictures or sound that is not loaded."""
         return self.runs_alone and _PICTURES.search(tensor_name) is not None
 
     def anywhere(self, key: str) -> Any:
@@ -76,7 +84,7 @@ def text_config(config: Mapping[str, Any]) -> TextConfig:
     own = values.get("model_type")
     wrapper = outer[-1].get("model_type") if outer else None
     model_type = f"{own or (f'{wrapper}_text' if wrapper else '')!s:.80}"
-    model_type = _RENAMED.get((str(wrapper), model_type), model_type)
+    model_type = _RENAMED.get((str(wrapper) if outer else "", model_type), model_type)
     return TextConfig(model_type=model_type, values=values, outer=tuple(outer))
 
 

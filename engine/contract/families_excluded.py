@@ -2,7 +2,6 @@
 
 CANNOT_ESTIMATE: dict[str, str] = {
     "diffusion_gemma": "text diffusion instead of token-by-token generation",
-    "dots3_note": "two kinds of latent attention side by side",
     "glm5_next": "an index of pooled keys beside linear attention",
     "hy_v4": "several residual streams and an index shared between layers",
     "hy_v4_vl": "several residual streams and an index shared between layers",

@@ -2,6 +2,7 @@
 
 from engine.contract.families_anatomy import AnatomyRule
 from engine.contract.families_compressed import deepseek_v4
+from engine.contract.families_dots3 import DOTS3_NOTE
 from engine.contract.families_ernie_vl import ernie4_5_vl_moe
 from engine.contract.families_full import FULL_FAMILIES
 from engine.contract.families_hybrid import HYBRID_FAMILIES
@@ -18,6 +19,7 @@ FAMILIES: dict[str, AnatomyRule] = {
     **OWN_EXPERTS_FAMILIES,
     "ernie4_5_vl_moe_text": ernie4_5_vl_moe,
     **LATENT_FAMILIES,
+    "dots3_note_text": DOTS3_NOTE,
     "mistral_large4_text": mistral_large4,
     **HYBRID_FAMILIES,
     "deepseek_v4": deepseek_v4,

@@ -109,6 +109,11 @@ _OWN: dict[str, dict[str, Any]] = {
     "dbrx": {"d_model": 32, "n_heads": 4, "n_layers": 3, "max_seq_len": 512,
              "attn_config": {"kv_n_heads": 2, "clip_qkv": 8, "rope_theta": 10000.0},
              "ffn_config": {"ffn_hidden_size": 16, "moe_num_experts": 8, "moe_top_k": 2, "hidden_size": 32}},
+    "dots3_note_text": {"num_key_value_heads": 4, "head_dim": 14, "shared_experts_intermediate_size": 20,
+                        "layer_types": [f"{kind}_attention" for kind in ("indexed", "sliding", "full", "sliding")],
+                        "use_dsa": None, "swa_num_attention_heads": 2, "swa_num_key_value_heads": 2,
+                        "swa_q_lora_rank": 14, "swa_kv_lora_rank": 18, "swa_head_dim": 20, "swa_qk_nope_head_dim": 8,
+                        "swa_v_head_dim": 6, "n_group": 2},
     "ernie4_5_vl_moe_text": {"moe_intermediate_size": [16, 12], "rope_parameters": {
         "rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]}},
     "gemma4_text": {"layer_types": ["sliding_attention", "full_attention"] * 2},
@@ -148,6 +153,7 @@ _GENTLE = 0.05  # spread of the weights of recurrent layers, whose rounding erro
 # multimodal model -> its language model
 WRAPPERS = {
     "aria": "aria_text",
+    "dots3_note": "dots3_note_text",
     "ernie4_5_vl_moe": "ernie4_5_vl_moe_text",
     "gemma4": "gemma4_text",
     "glm4v_moe": "glm4v_moe_text",
@@ -176,6 +182,18 @@ _VISION: dict[str, Any] = {
     "pos_emb_height": 4, "pos_emb_width": 4, "pos_emb_time": 1, "fullatt_block_indexes": [0],
 }  # fmt: skip
 
+# parts around a text part that need sizes of their own
+_AROUND: dict[str, dict[str, Any]] = {
+    "dots3_note": {
+        "vision_config": {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
+                          "moe_intermediate_size": 8, "num_local_experts": 4, "num_experts_per_tok": 2,
+                          "mlp_layer_types": ["dense", "sparse"], "adapter_in_dim": 16, "adapter_out_dim": 32},
+        "audio_config": {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+                         "feature_size": 8, "downsample_hidden_size": 8, "adapter_input_size": 16,
+                         "adapter_out_dim": 32},
+    },
+}  # fmt: skip
+
 
 def tiny_config(model_type: str, **more: Any) -> Any:
     """The configuration of a tiny model of a type."""
@@ -198,6 +216,7 @@ def _wrapped(model_type: str, **more: Any) -> Any:
         parts["vision_config"] = {"model_type": vision.model_type, **sizes}
     if hasattr(default, "audio_config"):
         parts["audio_config"] = None
+    parts |= _AROUND.get(model_type, {})
     return config_class(**parts, tie_word_embeddings=False)
 
 

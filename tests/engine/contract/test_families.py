@@ -183,6 +183,14 @@ OTHER_CASES: dict[str, list[dict[str, Any]]] = {
 NESTED: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     "aria": [({"head_dim": 128}, {})],
     "deepseek_ocr2": [({"mlp_layer_types": ["dense"] + ["sparse"] * 7, "num_experts_per_tok": 6}, {})],
+    "dots3_note": [
+        ({}, {}),
+        ({**_LATENT_SIZES, **_INDEX_SIZES, "layer_types": ["full_attention", "sliding_attention"] * 4,
+          "attention_bias": True, "sliding_window": 64, "swa_kv_lora_rank": 80, "swa_num_attention_heads": 16,
+          "swa_num_key_value_heads": 16, "swa_v_head_dim": 96, "n_shared_experts": 2,
+          "mlp_layer_types": ["dense"] * 2 + ["sparse"] * 6}, {}),
+        ({"use_dsa": False, "first_k_dense_replace": 3, "moe_layer_freq": [1] * 6 + [0, 1]}, {}),
+    ],
     "ernie4_5_vl_moe": [
         ({}, {}),
         ({"use_bias": True, "moe_intermediate_size": [300, 200], "mlp_layer_types": ["dense", "sparse"] * 4,
