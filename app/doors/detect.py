@@ -116,7 +116,7 @@ def _measure_speed(options: argparse.Namespace, facts: HardwareFacts) -> Measure
     rates = measure_rates(
         device="cpu" if gpu is None else "cuda",
         gpu_uuid=None if gpu is None else gpu.uuid,
-        formats=[form for form in formats if form.loadable],
+        formats=formats,
     )
     learned_of(options).learn_rates(facts, rates)
     if options.json:

@@ -137,7 +137,7 @@ def _end_process(refused: Refused) -> FixOption | None:
 
 
 def _smaller_format(refused: Refused) -> FixOption | None:
-    """The same model with its experts in fewer bits: the largest format the engine can run, else 4 bits."""
+    """The same model with its experts in fewer bits: 16 where they have more, else 4."""
     shape = refused.room.shape
     now = sum(banks(shape))
     for weight_format, smaller in _smaller_formats(shape):
@@ -145,11 +145,10 @@ def _smaller_format(refused: Refused) -> FixOption | None:
         if small >= now or not possible(smaller, refused.room.facts, refused.room.wishes):
             continue
         name = weight_format.value.upper()
-        later = "" if weight_format.loadable else f" This version of Splitpin plans {name} but cannot run it yet."
         return FixOption(
             change="expert_format",
             sentence="Choose this model in a smaller format: "
-            f"in {name} its experts take {gib(small)} instead of {gib(now)}.{later}",
+            f"in {name} its experts take {gib(small)} instead of {gib(now)}.",
             numbers={
                 "experts_bytes": now,
                 f"{weight_format.value}_experts_bytes": small,
@@ -160,8 +159,7 @@ def _smaller_format(refused: Refused) -> FixOption | None:
 
 
 def _smaller_formats(shape: ModelShape) -> Iterator[tuple[WeightFormat, ModelShape]]:
-    candidates = (WeightFormat.BF16, WeightFormat.NVFP4)
-    for weight_format in sorted(candidates, key=lambda one: not one.loadable):
+    for weight_format in (WeightFormat.BF16, WeightFormat.NVFP4):
         if weight_format is not shape.expert_format:
             yield weight_format, shape.model_copy(update={"expert_format": weight_format, "storages": ()})
 

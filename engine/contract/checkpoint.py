@@ -25,6 +25,7 @@ from engine.contract.families_facts import ConfigFacts
 from engine.contract.formats import ExpertStorage, WeightFormat, alike
 from engine.contract.gguf_config import gguf_config
 from engine.contract.gguf_headers import gguf_files, read_gguf
+from engine.contract.gguf_run_config import why_gguf_not_run
 from engine.contract.gguf_weights import layer_storage, sort_tensors
 from engine.contract.shape import Difference, ModelShape
 
@@ -244,20 +245,20 @@ def _check_layers(anatomy: Anatomy, found: Mapping[int, object]) -> None:
 
 def _from_gguf(files: tuple[Path, ...]) -> ModelShape:
     model = read_gguf(files)
-    text, facts, anatomy = _anatomy(gguf_config(model))
+    config = gguf_config(model)
+    text, facts, anatomy = _anatomy(config)
     found = sort_tensors(model, len(anatomy.layers))
     _check_layers(anatomy, found.experts)
     storages = tuple(layer_storage(anatomy.experts, layer, found.experts[layer]) for layer in sorted(found.experts))
-    facts.assumptions.append("weights outside of the routed experts are counted as the GGUF file stores them")
     return _shape(
         model.name,
         text,
         facts,
         anatomy,
         expert_format=main_format(storages),
-        dense_format=WeightFormat.BF16,
-        dense_bytes=found.dense_bytes,
+        dense_format=found.dense_format,
+        dense_bytes=found.dense_bytes(str(model.metadata["general.architecture"]), anatomy.fp32_names),
         source="headers",
         storages=shortest(storages),
         container="gguf",
-    )
+    ).model_copy(update={"blocked": why_gguf_not_run(model, [entry.name for entry in found.dense], config)})

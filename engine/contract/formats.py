@@ -54,11 +54,6 @@ class WeightFormat(StrEnum):
     TQ1_0 = "tq1_0"
     TQ2_0 = "tq2_0"
 
-    @property
-    def loadable(self) -> bool:
-        """Whether the engine can run experts stored so."""
-        return self in _PLAIN or self in _UNPACKED
-
 
 class MatrixStorage(Record):
     """How one weight matrix [rows, columns] is stored. A tile size of 0 stands for all rows, or all columns."""
@@ -131,20 +126,6 @@ class ExpertStorage(Record):
 _Sizes = dict[WeightFormat, tuple[int, int]]  # weights and bytes of one block
 
 _PLAIN: _Sizes = {WeightFormat.FP32: (1, 4), WeightFormat.BF16: (1, 2), WeightFormat.FP16: (1, 2)}
-_UNPACKED = frozenset(  # by engine/experts/dequant
-    {
-        WeightFormat.FP8,
-        WeightFormat.FP8_CHANNEL,
-        WeightFormat.FP8_BLOCK,
-        WeightFormat.MXFP8,
-        WeightFormat.NVFP4,
-        WeightFormat.MXFP4,
-        WeightFormat.INT8,
-        WeightFormat.INT4,
-        WeightFormat.INT3,
-        WeightFormat.INT2,
-    }
-)
 GGUF_BLOCKS: _Sizes = {
     WeightFormat.Q4_0: (32, 18),
     WeightFormat.Q4_1: (32, 20),
@@ -168,6 +149,21 @@ GGUF_BLOCKS: _Sizes = {
     WeightFormat.TQ1_0: (256, 54),
     WeightFormat.TQ2_0: (256, 66),
 }
+_UNPACKED = frozenset(  # by engine/experts/dequant
+    {
+        WeightFormat.FP8,
+        WeightFormat.FP8_CHANNEL,
+        WeightFormat.FP8_BLOCK,
+        WeightFormat.MXFP8,
+        WeightFormat.NVFP4,
+        WeightFormat.MXFP4,
+        WeightFormat.INT8,
+        WeightFormat.INT4,
+        WeightFormat.INT3,
+        WeightFormat.INT2,
+        *GGUF_BLOCKS,
+    }
+)
 INT_BITS = {WeightFormat.INT8: 8, WeightFormat.INT4: 4, WeightFormat.INT3: 3, WeightFormat.INT2: 2}
 
 

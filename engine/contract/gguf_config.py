@@ -4,6 +4,7 @@ Keys are those of docs/gguf.md of ggml; which key of config.json each comes from
 says. Architectures whose metadata leaves a fact about the KV cache open are not in the table.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -27,19 +28,40 @@ _KEYS = {
     "shared_expert_intermediate_size": "expert_shared_feed_forward_length",
     "sliding_window": "attention.sliding_window",
 }
+_SIGMOID = 2  # of expert_gating_func
 _OLD_ROPE = "rope.dimension_count"  # the head size in files that are older than attention.key_length
 
 
-class _Facts:
+class GgufFacts:
     """Typed reads of the metadata of one architecture."""
 
     def __init__(self, model: GgufModel, arch: str) -> None:
         self._metadata = model.metadata
+        self._tensors = model.tensors
         self.arch = arch
 
     def given(self, key: str) -> Value:
         """The raw value, None where it is missing."""
         return self._metadata.get(f"{self.arch}.{key}")
+
+    def has(self, tensor: str) -> bool:
+        """Whether any layer has a tensor, such as "attn_q.bias"."""
+        return any(name.startswith("blk.") and name.endswith(f".{tensor}") for name in self._tensors)
+
+    def has_around(self, tensor: str) -> bool:
+        """Whether there is such a tensor outside of the layers."""
+        return tensor in self._tensors
+
+    def real(self, key: str) -> float | None:
+        """A finite number, whole or not."""
+        value = self.given(key)
+        usable = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        return float(value) if usable else None  # type: ignore[arg-type]
+
+    def flag(self, key: str, *, otherwise: bool) -> bool:
+        """Yes or no; `otherwise` where the file does not say."""
+        value = self.given(key)
+        return value if isinstance(value, bool) else otherwise
 
     def number(self, key: str) -> int | None:
         """A whole number; a list with a value for each layer must have one value throughout.
@@ -88,7 +110,7 @@ def gguf_config(model: GgufModel) -> dict[str, Any]:
             _FIX,
             fact="general.architecture",
         )
-    facts = _Facts(model, arch)
+    facts = GgufFacts(model, arch)
     if not facts.number("expert_count"):
         raise UnsupportedModelError(
             f"This {arch:.60} model is not a Mixture-of-Experts model: the GGUF file names no routed experts.",
@@ -117,13 +139,13 @@ def gguf_config(model: GgufModel) -> dict[str, Any]:
     return {**config, **special(facts, config)}
 
 
-_Special = Callable[[_Facts, Mapping[str, Any]], Mapping[str, Any]]
+_Special = Callable[[GgufFacts, Mapping[str, Any]], Mapping[str, Any]]
 
 
 def _plain(model_type: str, *, inner_is_plain: bool = False) -> _Special:
     """A family with ordinary attention; `inner_is_plain`: its width of an expert is `intermediate_size`."""
 
-    def special(facts: _Facts, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    def special(facts: GgufFacts, config: Mapping[str, Any]) -> Mapping[str, Any]:
         value_length = facts.number("attention.value_length")
         if value_length is not None and value_length != config.get("head_dim"):
             raise CannotEstimateError(
@@ -139,7 +161,7 @@ def _plain(model_type: str, *, inner_is_plain: bool = False) -> _Special:
     return special
 
 
-def _ernie(facts: _Facts, config: Mapping[str, Any]) -> Mapping[str, Any]:
+def _ernie(facts: GgufFacts, config: Mapping[str, Any]) -> Mapping[str, Any]:
     first = config.get("first_k_dense_replace", 0)
     return {
         **_plain("ernie4_5_moe")(facts, config),
@@ -148,12 +170,23 @@ def _ernie(facts: _Facts, config: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
-def _latent(facts: _Facts, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """DeepSeek V2 and V3 and their relatives. Files of 2025 and later give the sizes of a head in *_mla keys."""
+def _granite(facts: GgufFacts, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    shared = facts.number("expert_shared_feed_forward_length")
+    if not shared:
+        return _plain("granitemoe", inner_is_plain=True)(facts, config)
+    return {**_plain("granitemoeshared", inner_is_plain=True)(facts, config), "shared_intermediate_size": shared}
+
+
+def _latent(facts: GgufFacts, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """DeepSeek V2 and V3 and their relatives. Files of 2025 and later give the sizes of a head in *_mla keys.
+
+    V3 and what came after it scores experts one by one (gating function 2) and corrects the scores before the choice.
+    """
     rope = facts.required(_OLD_ROPE)
+    newer = facts.number("expert_gating_func") == _SIGMOID or facts.has("exp_probs_b.bias")
     key_length = facts.number("attention.key_length_mla") or facts.required("attention.key_length")
     return {
-        "model_type": "deepseek_v3",
+        "model_type": "deepseek_v3" if newer else "deepseek_v2",
         "num_key_value_heads": config.get("num_attention_heads"),
         "kv_lora_rank": facts.required("attention.kv_lora_rank"),
         "q_lora_rank": facts.number("attention.q_lora_rank"),
@@ -167,7 +200,7 @@ def _latent(facts: _Facts, config: Mapping[str, Any]) -> Mapping[str, Any]:
 def _delta(model_type: str) -> _Special:
     """Qwen models with gated delta nets between the layers with full attention."""
 
-    def special(facts: _Facts, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    def special(facts: GgufFacts, config: Mapping[str, Any]) -> Mapping[str, Any]:
         value_heads = facts.required("ssm.time_step_rank")
         inner = facts.required("ssm.inner_size")
         return {
@@ -189,7 +222,7 @@ _ARCHITECTURES: dict[str, _Special] = {
     "ernie4_5-moe": _ernie,
     "glm4moe": _plain("glm4_moe"),
     "gpt-oss": _plain("gpt_oss", inner_is_plain=True),
-    "granitemoe": _plain("granitemoe", inner_is_plain=True),
+    "granitemoe": _granite,
     "hunyuan-moe": _plain("hunyuan_v1_moe", inner_is_plain=True),
     "llama": _plain("mixtral", inner_is_plain=True),
     "minimax-m2": _plain("minimax_m2", inner_is_plain=True),

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from engine.contract.checkpoint_headers import TensorEntry, check_order
 from engine.contract.checkpoint_json import MAX_TENSORS
@@ -87,6 +87,21 @@ def _parts(file: Path) -> tuple[Path, ...]:
     return tuple(parts)
 
 
+def read_gguf_values(file: Path, keys: frozenset[str]) -> dict[str, Any]:
+    """Some values of the metadata in full, however long: lists as lists. Missing ones are left out.
+
+    Raises:
+        ModelFileError: the header is damaged, or the file cannot be read.
+    """
+    try:
+        with file.open("rb", buffering=MIB) as stream:
+            header = _Header(file, stream, file.stat().st_size, keys)
+            pairs, _ = header.read()
+    except OSError as cause:
+        raise ModelFileError(f"{file.name} cannot be read: {cause.strerror or cause}.", _FIX) from cause
+    return {key: header.kept.get(key, pairs[key]) for key in keys if key in pairs}
+
+
 def read_gguf(files: tuple[Path, ...]) -> GgufModel:
     """Read the headers of all files of a model; metadata is that of the first one.
 
@@ -125,7 +140,10 @@ def read_gguf(files: tuple[Path, ...]) -> GgufModel:
 class _Header:
     """Reads one header from front to back; never asks for more bytes than the file has."""
 
-    def __init__(self, file: Path, stream: BinaryIO, actual_bytes: int) -> None:
+    def __init__(self, file: Path, stream: BinaryIO, actual_bytes: int, keep: frozenset[str] = frozenset()) -> None:
+        """`keep` names the pairs whose values are kept however long they are."""
+        self.kept: dict[str, Any] = {}
+        self._keep = keep
         self._file = file
         self._stream = stream
         self._actual = actual_bytes
@@ -147,7 +165,11 @@ class _Header:
             key = self._text(MAX_NAME_BYTES)
             if key in pairs:
                 raise self._damaged(f"{key!r:.120} appears twice")
-            pairs[key] = self._value(self._number("I"), depth=0)
+            kind = self._number("I")
+            if key in self._keep and kind in (_STRING, _ARRAY):
+                pairs[key], self.kept[key] = None, self._whole(kind)
+            else:
+                pairs[key] = self._value(kind, depth=0)
         alignment = pairs.get("general.alignment", 32)
         if type(alignment) is not int or not 0 < alignment <= MAX_ALIGNMENT or alignment % 8:
             raise self._damaged(f"an alignment of {alignment!r:.40} is not possible")
@@ -211,6 +233,19 @@ class _Header:
         if kind == _ARRAY:
             return self._array(depth)
         raise self._damaged(f"a value is of type {kind}, which is not known")
+
+    def _whole(self, kind: int) -> str | list[Any]:
+        """A text, or a list of numbers or texts."""
+        if kind == _STRING:
+            return self._decoded(self._take(self._number("Q")))
+        kind, count = self._number("I"), self._number("Q")
+        if code := _SCALARS.get(kind):
+            return list(struct.unpack(f"<{count}{code}", self._take(count * struct.calcsize(f"<{code}"))))
+        if kind != _STRING:
+            raise self._damaged(f"a list holds values of type {kind}, which is not known")
+        self._strings += count
+        self._limit("words", self._strings, MAX_STRINGS, 8)
+        return [self._decoded(self._take(self._number("Q"))) for _ in range(count)]
 
     def _array(self, depth: int) -> Value:
         kind, count = self._number("I"), self._number("Q")

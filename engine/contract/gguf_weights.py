@@ -10,6 +10,7 @@ from engine.contract.checkpoint_headers import TensorEntry
 from engine.contract.errors import CannotEstimateError, ModelFileError
 from engine.contract.formats import ExpertStorage, MatrixStorage, WeightFormat, usual_storage
 from engine.contract.gguf_headers import GGUF_TYPES, GgufModel
+from engine.contract.gguf_names import transformers_name
 from engine.contract.shape import ExpertShape
 
 _LAYER = re.compile(r"blk\.(\d{1,9})\.")
@@ -27,7 +28,23 @@ class GgufWeights:
     """What the tensor table says."""
 
     experts: dict[int, dict[_What, list[TensorEntry]]] = field(default_factory=dict)  # by layer
-    dense_bytes: int = 0
+    dense: list[TensorEntry] = field(default_factory=list)
+
+    @property
+    def dense_format(self) -> WeightFormat:
+        """What the dense part becomes in memory: fp32 where all its matrices are stored so, else bf16."""
+        kinds = {entry.dtype for entry in self.dense if len(entry.shape) > 1}
+        return WeightFormat.FP32 if kinds == {"F32"} else WeightFormat.BF16
+
+    def dense_bytes(self, arch: str, fp32_names: tuple[str, ...]) -> int:
+        """Bytes of the dense part in memory: one type for all numbers but those that transformers keeps in fp32."""
+
+        def value_bytes(name: str) -> int:
+            target = transformers_name(arch, name) or name
+            return 4 if any(part in target for part in fp32_names) else usual
+
+        usual = 4 if self.dense_format is WeightFormat.FP32 else 2
+        return sum(entry.values * value_bytes(entry.name) for entry in self.dense)
 
 
 def sort_tensors(model: GgufModel, layers: int) -> GgufWeights:
@@ -41,7 +58,7 @@ def sort_tensors(model: GgufModel, layers: int) -> GgufWeights:
         if match := _EXPERT.fullmatch(entry.name):
             experts[int(match[1])][match[2], match[4]].append(entry)
         else:
-            found.dense_bytes += entry.nbytes
+            found.dense.append(entry)
     found.experts = dict(experts)
     return found
 

@@ -119,6 +119,7 @@ class ModelShape(Record):
     source: Literal["headers", "config"] = Field(description="where the weight bytes come from")
     assumptions: tuple[str, ...] = ()
     container: Literal["safetensors", "gguf"] = "safetensors"
+    blocked: str | None = Field(default=None, description="why these files can be counted and not run; None: they can")
     storages: tuple[ExpertStorage, ...] = Field(
         default=(),
         description="how experts are stored; none: the usual layout of expert_format; one: all layers alike; else one"
@@ -154,9 +155,7 @@ class ModelShape(Record):
         """Why the engine cannot run these weight files, in words; None: it can."""
         if not all(storage.computable for storage in self.different_storages):
             return f"the engine cannot run experts stored as {self.stored_as} yet"
-        if self.container == "gguf":
-            return "the engine cannot load GGUF files yet"
-        return None
+        return self.blocked
 
     @property
     def moe_layers(self) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from engine.banks.bank import BankLayout
-from engine.contract.formats import INT_BITS, WeightFormat
+from engine.contract.formats import GGUF_BLOCKS, INT_BITS, WeightFormat
 from engine.contract.shape import ExpertShape
 from engine.experts.dequant.code import MatrixCode
 from engine.experts.expert_kernel import PartShapes, kernel_for
@@ -19,6 +19,7 @@ from engine.experts.kernels import Expert
 from engine.experts.reference_kernel import PackedExperts, Scratch, StoredMatrix
 
 _BYTE = 0x35  # two small numbers of 4 bits, or 0.8 as E4M3
+_GGUF_BYTE = 0x15  # two of them are 0.0012 as float16, the factor of many blocks
 _ZERO_BYTE = 0x12
 _ONE_E8M0 = 0x7F
 _VALUE = 0.01  # of plain numbers and of scales with 16 or 32 bits
@@ -90,7 +91,8 @@ def _shape(n_experts: int, top_k: int, width: int, inner: int) -> ExpertShape:
 
 def _filled(layout: BankLayout, weight_format: WeightFormat) -> Tensor:
     """The bytes of one expert, uint8 [record.bytes]."""
-    record = torch.full((layout.record.bytes,), _BYTE, dtype=torch.uint8)
+    byte = _GGUF_BYTE if weight_format in GGUF_BLOCKS else _BYTE
+    record = torch.full((layout.record.bytes,), byte, dtype=torch.uint8)
     if layout.dtype is not None:
         record.view(layout.dtype).fill_(_VALUE)
         return record
@@ -140,6 +142,8 @@ def _packed(layout: BankLayout, weight_format: WeightFormat) -> PackedExperts:
 
 def _code(layout: BankLayout, weight_format: WeightFormat, rows: int, columns: int) -> MatrixCode:
     storage = layout.storage.up
+    if weight_format in GGUF_BLOCKS:
+        return MatrixCode("gguf", rows, columns, weight_format.value.upper())
     if not storage.scale_bytes:
         return MatrixCode("fp8", rows, columns, "F8_E4M3")
     tile = storage.tile_rows or rows, storage.tile_columns or columns

@@ -7,7 +7,6 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 from engine.banks.arena import BankArena
@@ -19,22 +18,17 @@ from engine.banks.simulated_device import SimulatedDevice, SimulatedLocker
 from engine.checkpoint.loader import TensorReader
 from engine.checkpoint.meter import Meter
 from engine.checkpoint.reader_threads import OpenFile, open_weights
-from engine.contract.checkpoint import read_config as read_settings
-from engine.contract.checkpoint import read_headers, resolve_model_folder
-from engine.contract.checkpoint_formats import packed_bits_of_config
 from engine.contract.errors import UnsupportedModelError
 from engine.contract.events import Event, LayerSettled, Loading, Stage
-from engine.contract.families import text_config
-from engine.contract.formats import WeightFormat
 from engine.contract.plan import MemoryPlan, Tier
-from engine.model.dense import WEIGHTS, load_dense, read_config
+from engine.model.dense import WEIGHTS
 from engine.model.expert_map import ExpertMap
 from engine.model.filling import filled_banks
 from engine.model.kv_cache import check_layers
 from engine.model.loaded import LoadedModel
+from engine.model.model_files import open_model
 from engine.model.parts import Parts
 from engine.model.self_test import self_test
-from engine.model.text_settings import read_text_settings
 from engine.system import select
 from engine.system.protocols import HostAllocator, PageLocker
 
@@ -121,7 +115,7 @@ def load_model(
     if (reason := plan.model.not_runnable) is not None:
         raise UnsupportedModelError(
             f"{plan.model.name} cannot be started: {reason}.",
-            f"Choose a copy of this model in safetensors files whose experts are stored as {_loadable()}.",
+            "Choose a copy of this model as a folder with config.json and safetensors files, in bf16 or packed.",
             stored_as=plan.model.stored_as,
         )
     undo = ExitStack()
@@ -131,10 +125,6 @@ def load_model(
         _forget_locals(error)
         undo.close()
         raise
-
-
-def _loadable() -> str:
-    return " or ".join(form.value for form in WeightFormat if form.loadable)
 
 
 def _forget_locals(error: BaseException | None) -> None:
@@ -175,32 +165,19 @@ class _Load:
     def run(self) -> LoadedModel:
         plan = self._plan
         self._stage("starting")
-        folder = resolve_model_folder(Path(plan.model_dir))
-        table = read_headers(folder)
-        settings = text_config(read_settings(folder))
-        quantised = settings.anywhere("quantization_config") or {}
-        config = read_config(folder)
-        check_layers(config, plan.model)
-        text = read_text_settings(folder, config)
+        files = open_model(plan)
+        check_layers(files.config, plan.model)
+        text = files.text()
         with TensorReader(self._meter, self._open_file) as reader:
             self._undo.callback(self._device.close)
             self._undo.callback(gc.collect)  # before the device closes: the modules refer to each other
             self._parts.reserve(plan)
             self._stage("dense")
-            model = load_dense(
-                config,
-                table,
-            ring_cause=self._parts.ring_cause,
-                plan.model.dense_format,
-                reader,
-                self._device,
-                quantised=quantised,
-                bits=packed_bits_of_config(settings),
-            )
+            model = files.load_dense(plan.model.dense_format, reader, self._device)
             self._stage("cache")
             self._undo.callback(self._parts.close_cache)
-            self._parts.open_cache(plan.context_tokens, config)
-            experts = ExpertMap(model, table, self._layouts, quantised)
+            self._parts.open_cache(plan.context_tokens, files.config)
+            experts = files.expert_map(model, self._layouts)
             self._fill(experts, reader)
             self._note_dense()
         self._stage("checking")
@@ -213,6 +190,7 @@ class _Load:
             placements=self._arena.placements,
             self_test=words,
             kernels=self._parts.kernels,
+            ring_cause=self._parts.ring_cause,
         )
         release = ExitStack()
         loaded = LoadedModel(
@@ -220,8 +198,6 @@ class _Load:
             model=model,
             parts=self._parts,
             cache_argument=_cache_argument(model),
-        self._undo.callback(parts.close_ring)
-        parts.open_ring(plan)
             text=text,
             residency=residency,
             release=release.close,
@@ -244,6 +220,8 @@ class _Load:
         plan, parts = self._plan, self._parts
         self._undo.callback(parts.close_slots)
         parts.open_slots(plan.expert_slots)
+        self._undo.callback(parts.close_ring)
+        parts.open_ring(plan)
         self._undo.callback(self._arena.close)
         self._undo.callback(parts.detach)
         tiers = dict(zip(plan.model.moe_layers, plan.tiers, strict=True))

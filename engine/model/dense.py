@@ -123,17 +123,26 @@ def load_dense(
         NotEnoughVramError: the dense weights do not fit.
         LoadCancelledError: the load was told to stop.
     """
-    register()
-    stripped = without_experts(model_class(config))
     dtype = DENSE_DTYPES[dense_format]
     found = sort_packed(table.values())
     tensors: dict[str, Any] = {name: LazyTensor(entry, reader) for name, entry in found.plain.items()}
     tensors |= {name: PackedWeight(tensor, reader, dtype, quantised, bits) for name, tensor in found.packed.items()}
+    return build_dense(config, tensors, dtype, device)
+
+
+def build_dense(config: Any, tensors: Mapping[str, Any], dtype: torch.dtype, device: Device) -> Any:
+    """Build on the meta device, take the experts out, load `tensors`, which are read when indexed, and move it all.
+
+    Raises:
+        As `load_dense`.
+    """
+    register()
+    stripped = without_experts(model_class(config))
     try:
         model, info = stripped.from_pretrained(
             None,
             config=config,
-            state_dict=tensors,
+            state_dict=dict(tensors),
             dtype=dtype,
             experts_implementation=IMPLEMENTATION,
             ignore_mismatched_sizes=True,

@@ -41,8 +41,8 @@ def read_text_settings(folder: Path, config: Any) -> TextSettings:
     settings = _generation_settings(folder / GENERATION_FILE)
     return TextSettings(
         tokenizer=tokenizer,
-        generation_defaults=_generation_defaults(settings),
-        stop_token_ids=_ids(
+        generation_defaults=generation_defaults(settings),
+        stop_token_ids=token_ids(
             settings.get("eos_token_id"),
             tokenizer.eos_token_id,
             getattr(config.get_text_config(), "eos_token_id", None),
@@ -71,7 +71,7 @@ def _generation_settings(file: Path) -> dict[str, Any]:
     return settings if isinstance(settings, dict) else {}
 
 
-def _generation_defaults(settings: dict[str, Any]) -> dict[str, float]:
+def generation_defaults(settings: dict[str, Any]) -> dict[str, float]:
     """The model's own sampling. `do_sample: false` means greedy, whatever temperature stands beside it.
 
     A value that makes no sense is left out, as if the model said nothing.
@@ -90,7 +90,8 @@ def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _ids(*values: object) -> frozenset[int]:
+def token_ids(*values: object) -> frozenset[int]:
+    """All token ids in values that are one, a list of them, or anything else."""
     found: set[int] = set()
     for value in values:
         items = value if isinstance(value, list | tuple) else [value]

@@ -42,7 +42,7 @@ def test_e17_a_mixed_gguf_file_is_planned_layer_by_layer(capsys: pytest.CaptureF
     outer, inner = MATRIX * (144 + 144 + 210), 3 * MATRIX * 144
     assert model["bank_bytes"] == [outer, inner, inner, inner, inner, outer]
     assert model["bank_total_bytes"] == sum(model["bank_bytes"])
-    assert (model["container"], model["runnable"], model["stored_as"]) == ("gguf", False, "q4_k and q6_k")
+    assert (model["container"], model["runnable"], model["stored_as"]) == ("gguf", True, "q4_k and q6_k")
     assert model["expert_formats"][0] == ["q4_k", "q4_k", "q6_k"]
     held = {tier: 0 for tier in ("vram", "pinned", "locked", "pageable")}
     for tier, size in zip(found["plan"]["tiers"], model["bank_bytes"], strict=True):

@@ -118,7 +118,7 @@ def test_storages_are_for_no_layer_one_or_all() -> None:
 def test_only_what_the_engine_can_run_is_called_runnable() -> None:
     shape = tiny_shape()
     assert shape.not_runnable is None
-    assert shape.model_copy(update={"expert_format": WeightFormat.IQ2_XS}).not_runnable is not None
-    assert shape.model_copy(update={"container": "gguf"}).not_runnable == "the engine cannot load GGUF files yet"
+    assert all(shape.model_copy(update={"expert_format": form}).not_runnable is None for form in WeightFormat)
+    assert shape.model_copy(update={"blocked": "it is too odd"}).not_runnable == "it is too odd"
     odd = MatrixStorage(format=WeightFormat.BF16, block_bytes=2, scale_bytes=2)
     assert shape.model_copy(update={"storages": (alike(odd),)}).not_runnable is not None

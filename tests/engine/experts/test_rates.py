@@ -38,9 +38,9 @@ def test_a_simulated_gpu_is_told_as_such() -> None:
     assert set(found.gpu) == {WeightFormat.BF16, WeightFormat.FP32}
 
 
-@pytest.mark.parametrize("weight_format", [form for form in WeightFormat if form.loadable])
+@pytest.mark.parametrize("weight_format", list(WeightFormat))
 def test_there_is_a_sample_of_every_format_the_engine_runs_and_it_computes_numbers(weight_format: WeightFormat) -> None:
-    bank = SampleBank(weight_format, torch.device("cpu"), 0, width=256, inner=128, active=3)
+    bank = SampleBank(weight_format, torch.device("cpu"), 0, width=256, inner=256, active=3)
     hidden = torch.full((4, 256), 0.01, dtype=bank.dtype)
     for expert in bank.stream([0, 1, 2]):
         out = expert.compute(hidden, GatedMath()).float()
@@ -53,8 +53,8 @@ def test_formats_that_were_asked_for_are_measured_and_no_others(capsys: pytest.C
     found = MeasuredRates.model_validate_json(capsys.readouterr().out)
     assert set(found.cpu) == {WeightFormat.NVFP4, WeightFormat.BF16}
     with pytest.raises(SystemExit):
-        measure_rates.main(["--formats", "q4_k"])
-    assert "'q4_k' is no format the engine runs" in capsys.readouterr().err
+        measure_rates.main(["--formats", "q4_m"])
+    assert "'q4_m' is no format the engine runs" in capsys.readouterr().err
 
 
 def test_formats_of_an_earlier_measurement_are_kept_as_long_as_the_kernels_are_the_same() -> None:

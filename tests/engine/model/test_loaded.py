@@ -12,7 +12,7 @@ from typing_extensions import override
 from engine.contract.errors import ContextTooLongError, ModelFolderError
 from engine.model.interface import GenerationCancelledError
 from engine.model.loaded import keep_head_flat
-from engine.model.text_settings import _generation_defaults
+from engine.model.text_settings import generation_defaults
 from tests.engine.model.conftest import Load, Tiny
 from tests.support.reference import prefill, random_prompt
 from tests.support.tiny_models import VOCAB, TinyModel, plan_for
@@ -117,5 +117,5 @@ def test_a_model_without_a_head_is_left_alone() -> None:
 
 def test_sampling_that_makes_no_sense_is_as_if_it_was_not_there() -> None:
     strange = {"temperature": float("inf"), "top_p": -3, "top_k": 1e300, "min_p": "x", "repetition_penalty": 0}
-    assert _generation_defaults(strange) == {}
-    assert _generation_defaults({"temperature": -1, "top_p": 0.5}) == {"top_p": 0.5}
+    assert generation_defaults(strange) == {}
+    assert generation_defaults({"temperature": -1, "top_p": 0.5}) == {"top_p": 0.5}

@@ -3,32 +3,26 @@
 import pytest
 
 from engine.contract.errors import UnsupportedModelError
-from engine.contract.formats import WeightFormat, alike, usual_storage
+from engine.contract.formats import MatrixStorage, WeightFormat, alike
 from engine.contract.plan import MemoryPlan
-from engine.model.build import Drivers, load_model
+from engine.model.build import load_model
 from tests.support.tiny_plan import tiny_plan
+from tests.support.untouched import untouched_drivers
 
-
-class _Untouched:
-    """Drivers nobody may ask for anything."""
-
-    def __getattr__(self, name: str) -> object:
-        raise AssertionError(f"{name} was asked for")
+ODD = MatrixStorage(format=WeightFormat.BF16, block_bytes=2, scale_bytes=2)  # plain numbers with a scale
 
 
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        ({"expert_format": WeightFormat.IQ3_S}, "experts stored as iq3_s"),
-        ({"storages": (alike(usual_storage(WeightFormat.Q4_K)),)}, "experts stored as q4_k"),
-        ({"container": "gguf"}, "cannot load GGUF files"),
+        ({"storages": (alike(ODD),)}, "experts stored as bf16"),
+        ({"blocked": "its files are odd"}, "its files are odd"),
     ],
 )
 def test_a_format_the_engine_cannot_run_is_named(change: dict[str, object], match: str) -> None:
     plan: MemoryPlan = tiny_plan()
     plan = plan.model_copy(update={"model": plan.model.model_copy(update=change)})
-    nothing = _Untouched()
-    drivers = Drivers(nothing, nothing, nothing)  # type: ignore[arg-type]
+    drivers = untouched_drivers()
     with pytest.raises(UnsupportedModelError, match=match) as refused:
         load_model(plan, report=lambda event: None, cancelled=lambda: False, drivers=drivers)
     assert "bf16" in refused.value.fix

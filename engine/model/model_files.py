@@ -1,0 +1,134 @@
+"""What a plan's model is read from: a folder with config.json and safetensors files, or GGUF files."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from typing_extensions import override
+
+from engine.banks.bank import BankLayout
+from engine.banks.devices import Device
+from engine.checkpoint.loader import TensorReader
+from engine.contract.checkpoint import read_config as read_settings
+from engine.contract.checkpoint import read_headers, resolve_model_folder
+from engine.contract.checkpoint_formats import packed_bits_of_config
+from engine.contract.errors import UnsupportedModelError, in_words
+from engine.contract.families import text_config
+from engine.contract.formats import WeightFormat
+from engine.contract.gguf_headers import gguf_files, read_gguf
+from engine.contract.gguf_run_config import gguf_run_config
+from engine.contract.gguf_weights import sort_tensors
+from engine.contract.plan import MemoryPlan
+from engine.model.dense import DENSE_DTYPES, build_dense, load_dense, model_class, read_config
+from engine.model.expert_map import ExpertMap
+from engine.model.gguf_dense import gguf_weights
+from engine.model.gguf_experts import GgufExpertMap
+from engine.model.gguf_text import read_gguf_text
+from engine.model.hub import transformers
+from engine.model.text_settings import TextSettings, read_text_settings
+
+
+class ModelFiles(Protocol):
+    """The files of one model; headers are read when it is made, weights when they are asked for."""
+
+    @property
+    def config(self) -> Any:
+        """transformers' configuration of the model that is run."""
+        ...
+
+    def text(self) -> TextSettings:
+        """Tokenizer, sampling and stop tokens.
+
+        Raises:
+            ModelFolderError: there is no usable tokenizer.
+        """
+        ...
+
+    def load_dense(self, dense_format: WeightFormat, reader: TensorReader, device: Device) -> Any:
+        """Build the model without its experts; errors as engine.model.dense.load_dense."""
+        ...
+
+    def expert_map(self, model: Any, layouts: Mapping[int, BankLayout]) -> ExpertMap:
+        """Where the experts of a built model lie; errors as `ExpertMap`."""
+        ...
+
+
+def open_model(plan: MemoryPlan) -> ModelFiles:
+    """The files of a plan's model.
+
+    Raises:
+        ModelFolderError, ModelFileError: a file is missing or damaged.
+        UnsupportedModelError: transformers does not know the model type.
+    """
+    place = resolve_model_folder(Path(plan.model_dir))
+    return _GgufFiles(gguf_files(place)) if plan.model.container == "gguf" else _SafetensorsFolder(place)
+
+
+class _SafetensorsFolder(ModelFiles):
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._table = read_headers(folder)
+        self._settings = text_config(read_settings(folder))
+        self._quantised = self._settings.anywhere("quantization_config") or {}
+        self._config = read_config(folder)
+
+    @property
+    @override
+    def config(self) -> Any:
+        return self._config
+
+    @override
+    def text(self) -> TextSettings:
+        return read_text_settings(self._folder, self._config)
+
+    @override
+    def load_dense(self, dense_format: WeightFormat, reader: TensorReader, device: Device) -> Any:
+        bits = packed_bits_of_config(self._settings)
+        return load_dense(self._config, self._table, dense_format, reader, device, quantised=self._quantised, bits=bits)
+
+    @override
+    def expert_map(self, model: Any, layouts: Mapping[int, BankLayout]) -> ExpertMap:
+        return ExpertMap(model, self._table, layouts, self._quantised)
+
+
+class _GgufFiles(ModelFiles):
+    def __init__(self, files: tuple[Path, ...]) -> None:
+        self._files = files
+        model = read_gguf(files)
+        self._arch = str(model.metadata.get("general.architecture"))
+        self._config = _config_of(gguf_run_config(model), model.name)
+        self._weights = sort_tensors(model, self._config.num_hidden_layers)
+
+    @property
+    @override
+    def config(self) -> Any:
+        return self._config
+
+    @override
+    def text(self) -> TextSettings:
+        return read_gguf_text(self._files[0])
+
+    @override
+    def load_dense(self, dense_format: WeightFormat, reader: TensorReader, device: Device) -> Any:
+        dtype = DENSE_DTYPES[dense_format]
+        kept = tuple(model_class(self._config)._keep_in_fp32_modules_strict or ())
+        tensors = gguf_weights(self._arch, self._weights.dense, self._config, reader, dtype, kept)
+        return build_dense(self._config, tensors, dtype, device)
+
+    @override
+    def expert_map(self, model: Any, layouts: Mapping[int, BankLayout]) -> ExpertMap:
+        return GgufExpertMap(model, self._weights, layouts)
+
+
+def _config_of(values: Mapping[str, Any], name: str) -> Any:
+    """transformers' configuration; values its class has no name for are left out.
+
+    Raises:
+        UnsupportedModelError: transformers does not know the model type, or refuses a value.
+    """
+    try:
+        kind = transformers.CONFIG_MAPPING[values["model_type"]]
+        known = {*kind().to_dict(), *kind.attribute_map, "partial_rotary_factor"} - {"model_type"}
+        return kind(**{key: value for key, value in values.items() if key in known and key != "architectures"})
+    except Exception as cause:  # whatever a strange value makes transformers stumble over
+        raise UnsupportedModelError(f"{name:.80} cannot be run: {in_words(cause)}.", "Choose another file.") from cause
