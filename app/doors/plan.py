@@ -64,7 +64,12 @@ def add_wishes(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--vram-reserve", type=read_amount, metavar="SIZE", help="GPU memory for other programs")
     parser.add_argument("--ram-reserve", type=read_amount, metavar="SIZE", help="RAM for other programs")
-    parser.add_argument("--kv-dtype", choices=("bf16", "fp32"), help="refused where the engine keeps another one")
+    parser.add_argument(
+        "--kv-dtype",
+        choices=("auto", "bf16", "fp32", "fp8"),
+        default="auto",
+        help="type of the KV cache; auto: that of the model's other weights, fp8: about half of bf16",
+    )
     parser.add_argument("--allow-pageable", action="store_true", help="layers beyond RAM may be moved to disk")
     parser.add_argument("--prefill-chunk", type=read_positive, metavar="N", default=DEFAULT_PREFILL_CHUNK)
 
@@ -78,7 +83,7 @@ def wishes_of(options: argparse.Namespace) -> Wishes:
         forced=options.force,
         vram_reserve_bytes=options.vram_reserve,
         ram_reserve_bytes=options.ram_reserve,
-        kv_dtype=options.kv_dtype,
+        kv_dtype=None if options.kv_dtype == "auto" else options.kv_dtype,
         pin_cap_bytes=options.pin_cap,
         allow_pageable=options.allow_pageable,
         prefill_chunk=options.prefill_chunk,
@@ -155,7 +160,7 @@ def document(options: argparse.Namespace) -> dict[str, Any]:
         found["error"] = error.problem.model_dump(mode="json")
         if options.stops and not isinstance(error, UsageError):
             found |= _stops_part(slider_stops(shape, facts, wishes))
-    found["model"] = _model_part(shape, _asked_tokens(plan, wishes, shape))
+    found["model"] = _model_part(shape if plan is None else plan.model, _asked_tokens(plan, wishes, shape))
     return found
 
 
@@ -208,6 +213,7 @@ def _plan_part(plan: MemoryPlan) -> dict[str, Any]:
     return {
         "device": plan.device,
         "context_tokens": plan.context_tokens,
+        "kv_dtype": plan.kv_dtype,
         "vram_layers": plan.layers_in(Tier.VRAM),
         "pinned_layers": plan.layers_in(Tier.PINNED),
         "locked_layers": plan.layers_in(Tier.LOCKED),

@@ -8,9 +8,10 @@ from app.planning.others import all_closed, closed, ram_of_others
 from app.planning.refused import Refused, possible
 from app.planning.terms import layers
 from engine.contract.errors import FixOption
-from engine.contract.estimate import KV_PAGE_TOKENS, banks
+from engine.contract.estimate import KV_PAGE_TOKENS, banks, kv_cache_bytes, unpacked_kv_bytes
 from engine.contract.facts import Reading, Source
 from engine.contract.formats import WeightFormat
+from engine.contract.kv_types import kept_in
 from engine.contract.plan import Pool
 from engine.contract.shape import ModelShape
 from engine.contract.units import gib
@@ -85,6 +86,20 @@ def _shorter_context(refused: Refused) -> FixOption | None:
         change="context_tokens",
         sentence=f"Choose a context of at most {tokens:,} tokens.",
         numbers={"context_tokens": tokens},
+    )
+
+
+def _fp8_kv(refused: Refused) -> FixOption | None:
+    """Keys and values in half the room; it costs time at long contexts and a little exactness."""
+    room, asked = refused.room, refused.room.wishes.context_tokens
+    if asked is None or room.shape.kv_dtype == "fp8" or not refused.works(kv_dtype="fp8"):
+        return None
+    tokens, small = room.rounded(asked), kept_in(room.shape, "fp8")
+    saved = kv_cache_bytes(room.shape, tokens) - kv_cache_bytes(small, tokens) - unpacked_kv_bytes(small, tokens)
+    return FixOption(
+        change="kv_dtype",
+        sentence=f"Keep the KV cache in fp8: saves {gib(saved)}.",
+        numbers={"kv_dtype": "fp8", "saved_bytes": saved},
     )
 
 
@@ -211,14 +226,17 @@ def _closing(refused: Refused) -> FixOption | None:
 
 _ATTEMPTS: dict[Pool, tuple[Attempt, ...]] = {
     Pool.VRAM: (
-        _fewer_vram_layers, _shorter_context, _less_reserve, _end_process, free_vram, _no_pins, _smaller_format,
+        _fewer_vram_layers, _shorter_context, _fp8_kv, _less_reserve, _end_process, free_vram, _no_pins,
+        _smaller_format,
     ),
     Pool.PINNED: (_fewer_pins, _end_process),
     Pool.LOCKED: (),
     Pool.RAM: (
-        _shorter_context, _more_vram_layers, _less_reserve, _end_process, free_ram, _smaller_format, _pageable,
+        _shorter_context, _fp8_kv, _more_vram_layers, _less_reserve, _end_process, free_ram, _smaller_format, _pageable,
     ),
-    Pool.COMMIT: (_shorter_context, _more_vram_layers, _end_process, _more_commit, free_commit, _smaller_format),
+    Pool.COMMIT: (
+        _shorter_context, _fp8_kv, _more_vram_layers, _end_process, _more_commit, free_commit, _smaller_format,
+    ),
 }  # fmt: skip
 
 

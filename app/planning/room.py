@@ -12,19 +12,19 @@ from engine.contract.estimate import (
     ContextBytes,
     banks,
     kv_cache_bytes,
-    kv_value_bytes,
     prefix_bytes,
     slot_bytes,
     state_bytes,
+    unpacked_kv_bytes,
 )
 from engine.contract.facts import HardwareFacts
+from engine.contract.kv_types import kept_in
 from engine.contract.load_peak import cpu_load_peak, gpu_load_peak
 from engine.contract.plan import Pool, Tier
 from engine.contract.shape import ModelShape
 from engine.contract.units import round_up
 
 LEAST_CONTEXT_TOKENS = 4096  # shorter contexts are not offered unless the model's own maximum is shorter
-_KV_BYTES = {"bf16": 2, "fp32": 4}
 
 
 @dataclass(slots=True)
@@ -43,6 +43,7 @@ class Room:
 
     def __post_init__(self) -> None:
         """Raises UsageError if a forced layer has no experts or needs a GPU that is not there, or for a KV type."""
+        self.shape = kept_in(self.shape, self.wishes.kv_dtype)
         experts, forced = self.shape.experts, self.wishes.forced
         self.budgets = budgets(self.facts, self.wishes)
         self.sums = BankSums(self.shape.moe_layers, banks(self.shape), forced)
@@ -55,15 +56,6 @@ class Room:
         counted = self.sums.forced_count
         if not self.on_gpu and (counted[Tier.VRAM] or counted[Tier.PINNED]):
             raise UsageError("A layer is forced to VRAM or pinned; there is no GPU.", "Clear the forced layers.")
-        self._check_kv_type()
-
-    def _check_kv_type(self) -> None:
-        asked, kept = self.wishes.kv_dtype, kv_value_bytes(self.shape)
-        if asked is not None and _KV_BYTES[asked] != kept:
-            own = next(name for name, size in _KV_BYTES.items() if size == kept)
-            raise UsageError(
-                f"Keys and values of this model are kept in {own}; {asked} was asked for.", f"Choose {own}, or nothing."
-            )
 
     @property
     def on_gpu(self) -> bool:
@@ -189,7 +181,9 @@ class Room:
         return cpu_load_peak(
             self.shape,
             runtime_bytes=runtime,
-            kv_bytes=kv_cache_bytes(self.shape, tokens) + state_bytes(self.shape),
+            kv_bytes=kv_cache_bytes(self.shape, tokens)
+            + unpacked_kv_bytes(self.shape, tokens)
+            + state_bytes(self.shape),
             resident_banks=resident,
             committed_banks=committed,
             bank=bank,

@@ -1,11 +1,10 @@
 """What the user asks for. A value the user fixed is a constraint; None leaves the choice to the planner."""
 
-from typing import Literal
-
 from pydantic import Field
 
 from engine.contract.plan import SimulatedGpu, Tier
 from engine.contract.record import Record
+from engine.contract.shape import KvType
 
 DEFAULT_PREFILL_CHUNK = 512
 
@@ -24,7 +23,5 @@ class Wishes(Record):
     pin_cap_bytes: int | None = Field(default=None, ge=0, description="the user's own limit for pinned memory")
     allow_pageable: bool = False
     prefill_chunk: int = Field(default=DEFAULT_PREFILL_CHUNK, gt=0)
-    kv_dtype: Literal["bf16", "fp32"] | None = Field(
-        default=None, description="of keys and values; None: as the model's other weights, which is all there is yet"
-    )
+    kv_dtype: KvType | None = Field(default=None, description="of keys and values; None: as the model's other weights")
     simulated_gpu: SimulatedGpu | None = None

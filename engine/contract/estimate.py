@@ -18,11 +18,12 @@ PART_ALIGN = 64  # one matrix inside an expert record starts on a cache line
 BANK_ALIGN = 4096  # a bank is whole pages
 KV_PAGE_TOKENS = 256  # contexts offered to people are multiples of this
 KV_VALUE_BYTES = 2  # bf16
+KV_SCALE_BYTES = 2  # bf16, of keys and values in fp8
 PREFIX_SLOTS = 4  # two conversations with two snapshots each
 PREFIX_BYTES = 1 << 30  # llama4's parts of 8,192 tokens would take more than a layer of experts
 UNPACK_STRIP_VALUES = 1 << 20  # packed weights become numbers a strip of rows at a time, at most so many of them
-_UNPACK_VALUE_BYTES = 32  # short-lived tensors of a strip: words, numbers, scales, zero points, products
 RING_HALF_BYTES = 32 << 20  # some milliseconds of any bus: long beside the cost of starting a copy
+_UNPACK_VALUE_BYTES = 32  # short-lived tensors of a strip: words, numbers, scales, zero points, products
 
 
 class ExpertPart(Record):
@@ -100,13 +101,13 @@ def slot_bytes(shape: ModelShape) -> int:
     return max(expert_record(shape.experts, stored).bytes for stored in known)
 
 
-def kv_value_bytes(shape: ModelShape) -> int:
 def most_ring_experts(shape: ModelShape) -> int:
     """Experts of a transfer ring that is large enough: two halves of `RING_HALF_BYTES`, or of a whole layer."""
     half = min(shape.experts.n_experts, RING_HALF_BYTES // max(slot_bytes(shape), 1))
     return 2 * max(half, 1)
 
 
+def kv_value_bytes(shape: ModelShape) -> int:
     """Bytes of one cached value: keys and values keep the type of the dense part, so 2, or 4 for fp32 checkpoints."""
     return 4 if shape.dense_format is WeightFormat.FP32 else KV_VALUE_BYTES
 
@@ -114,11 +115,14 @@ def most_ring_experts(shape: ModelShape) -> int:
 def kv_layer_bytes(kv: KvShape, context_tokens: int, bytes_per_value: int = KV_VALUE_BYTES) -> int:
     """Bytes one layer's cache takes: context_tokens, or the window where that is shorter, times K · (Dk + Dv).
 
+    In fp8 a value is one byte, and keys and values have a scale a head each.
     Where tokens are chosen by a key of their own, that key counts too, and of pooled tokens each complete entry.
     """
     if context_tokens < 0:
         raise ValueError(f"context_tokens must be >= 0, got {context_tokens}")
     held = context_tokens if kv.window is None else min(context_tokens, kv.window)
+    if kv.fp8:
+        return held * (kv.values_per_token + 2 * kv.n_kv_heads * KV_SCALE_BYTES)
     pooled = sum(context_tokens // entries.step * entries.dim for entries in kv.pooled)
     return (held * kv.values_per_token + pooled) * bytes_per_value
 
@@ -130,6 +134,15 @@ def kv_cache_bytes(shape: ModelShape, context_tokens: int, bytes_per_value: int 
     """
     size = bytes_per_value or kv_value_bytes(shape)
     return sum(kv_layer_bytes(kv, context_tokens, size) for kv in shape.kv_layers)
+
+
+def unpacked_kv_bytes(shape: ModelShape, context_tokens: int) -> int:
+    """One layer's keys and values in the model's type, where they are stored in fp8: attention reads them there.
+
+    engine/model/kv_cache.py allocates exactly this, once for all layers.
+    """
+    plain = (kv.model_copy(update={"fp8": False}) for kv in set(shape.kv_layers) if kv.fp8)
+    return max((kv_layer_bytes(kv, context_tokens, kv_value_bytes(shape)) for kv in plain), default=0)
 
 
 def kv_bytes_per_token(shape: ModelShape, bytes_per_value: int | None = None) -> int:
@@ -188,19 +201,6 @@ class Split(Record):
     expert_slots: int
     tiers: tuple[Tier, ...]
     on_gpu: bool
-
-
-def workspace_bytes(shape: ModelShape, prefill_chunk: int, context_tokens: int = 0) -> int:
-    """Reserve for the short-lived tensors of one prefill step of T tokens, an upper bound rather than an allocation.
-
-    T · ((3 + 5 · S) · M + 4 · A · F) values of 4 bytes for S streams of hidden states and routed activations, and one
-    row of logits twice.
-    Attention over n tokens: a mask of T · n values, 4 bytes for its two forms, and what `_attention_bytes` says of the
-    hungriest layer. Packed experts are unpacked one after another: `unpacked_bytes`.
-    """
-    experts = shape.experts
-    hidden = (3 + 5 * shape.streams) * shape.hidden_size
-    values = prefill_chunk * (hidden + 4 * experts.top_k * experts.inner) + 2 * shape.vocab_size
     ring_experts: int = 0
     ring_staged: bool = False
 
@@ -214,6 +214,19 @@ def scratch_bytes(shape: ModelShape, split: Split) -> int:
     """Host memory in which the CPU unpacks experts beside a GPU. Without a GPU that is part of the workspace."""
     on_cpu = any(tier in (Tier.LOCKED, Tier.PAGEABLE) for tier in split.tiers)
     return unpacked_bytes(shape) if split.on_gpu and on_cpu else 0
+
+
+def workspace_bytes(shape: ModelShape, prefill_chunk: int, context_tokens: int = 0) -> int:
+    """Reserve for the short-lived tensors of one prefill step of T tokens, an upper bound rather than an allocation.
+
+    T · ((3 + 5 · S) · M + 4 · A · F) values of 4 bytes for S streams of hidden states and routed activations, and one
+    row of logits twice.
+    Attention over n tokens: a mask of T · n values, 4 bytes for its two forms, and what `_attention_bytes` says of the
+    hungriest layer. Packed experts are unpacked one after another: `unpacked_bytes`.
+    """
+    experts = shape.experts
+    hidden = (3 + 5 * shape.streams) * shape.hidden_size
+    values = prefill_chunk * (hidden + 4 * experts.top_k * experts.inner) + 2 * shape.vocab_size
     size = kv_value_bytes(shape)
     attention = max((_attention_bytes(kv, prefill_chunk, context_tokens, size) for kv in shape.kv_layers), default=0)
     attention = max((attention, *(_state_work_bytes(state, prefill_chunk) for state in _states(shape))))
@@ -227,6 +240,14 @@ def unpacked_bytes(shape: ModelShape) -> int:
     Its matrices in the type of the dense part, which engine/experts/reference_kernel.py allocates once, and a strip of
     rows on its way.
     """
+    matrices = unpacked_expert_bytes(shape)
+    experts = shape.experts
+    up = experts.width * experts.inner * (2 if experts.has_gate else 1)
+    return matrices + min(UNPACK_STRIP_VALUES, up) * _UNPACK_VALUE_BYTES if matrices else 0
+
+
+def unpacked_expert_bytes(shape: ModelShape) -> int:
+    """Matrices of one unpacked expert in the type of the dense part; 0 where no expert has to be unpacked."""
     experts = shape.experts
     if all(storage.plain_format(experts.has_bias) for storage in shape.different_storages):
         return 0
@@ -238,14 +259,6 @@ def _attention_bytes(kv: KvShape, prefill_chunk: int, context_tokens: int, bytes
 
     Keys and values repeated for all H query heads, which transformers' `sdpa_attention_forward` does whenever there is
     a mask. Without a fused kernel also the scores, T · n · H values in three copies (sum with the mask, with the sinks,
-    matrices = unpacked_expert_bytes(shape)
-    experts = shape.experts
-    up = experts.width * experts.inner * (2 if experts.has_gate else 1)
-    return matrices + min(UNPACK_STRIP_VALUES, up) * _UNPACK_VALUE_BYTES if matrices else 0
-
-
-def unpacked_expert_bytes(shape: ModelShape) -> int:
-    """Matrices of one unpacked expert in the type of the dense part; 0 where no expert has to be unpacked."""
     softmax: `eager_attention_forward` of gpt_oss). Latents expanded to keys and values of all heads, once from the
     projection and once more as keys with their rotated part (`expand_kv` of deepseek_v3). Scores of the index, in fp32
     twice and once more with the mask, and the mask of the chosen tokens (`DeepseekV32Indexer`); the same for pooled
@@ -290,8 +303,9 @@ class ContextBytes:
         self._most = shape.max_context_tokens
 
     def at(self, context_tokens: int) -> int:
-        """`kv_cache_bytes` plus `state_bytes` plus `workspace_bytes`."""
-        cache = sum(count * kv_layer_bytes(kv, context_tokens, self._value_bytes) for kv, count in self._counts)
+        """`kv_cache_bytes`, `unpacked_kv_bytes`, `state_bytes` and `workspace_bytes` together."""
+        cache = unpacked_kv_bytes(self._kinds, context_tokens)
+        cache += sum(count * kv_layer_bytes(kv, context_tokens, self._value_bytes) for kv, count in self._counts)
         return cache + self._state_bytes + workspace_bytes(self._kinds, self._prefill_chunk, context_tokens)
 
     def most_tokens(self, budget_bytes: int) -> int:
@@ -320,6 +334,7 @@ def ledger(shape: ModelShape, split: Split, costs: Costs) -> tuple[LedgerLine, .
     device = [
         ("weights", shape.dense_bytes),
         ("KV cache", kv_cache_bytes(shape, split.context_tokens)),
+        ("unpacked KV", unpacked_kv_bytes(shape, split.context_tokens)),
         ("state", state_bytes(shape)),
         ("workspace", workspace_bytes(shape, split.prefill_chunk, split.context_tokens)),
     ]
@@ -327,11 +342,15 @@ def ledger(shape: ModelShape, split: Split, costs: Costs) -> tuple[LedgerLine, .
         device += [
             ("expert layers", held[Tier.VRAM]),
             ("expert slots", split.expert_slots * slot_bytes(shape)),
+            ("transfer ring", split.ring_experts * slot_bytes(shape)),
             ("driver", costs.context_bytes),
         ]
+    ring = ring_host_bytes(shape, split)
     host = [
         ("engine process", costs.host_runtime_bytes),
         ("prefix snapshots", prefix_bytes(shape, split.context_tokens)),
+        ("scratch", scratch_bytes(shape, split)),
+        ("transfer ring", ring),
     ]
     lines = [LedgerLine(pool=Pool.VRAM, what=what, bytes=size) for what, size in device if split.on_gpu]
     if not split.on_gpu:
@@ -340,13 +359,9 @@ def ledger(shape: ModelShape, split: Split, costs: Costs) -> tuple[LedgerLine, .
         LedgerLine(pool=Pool(tier.value), what=f"{tier.value} layers", bytes=held[tier])
         for tier in (Tier.PINNED, Tier.LOCKED, Tier.PAGEABLE)
     ]
+    lines.append(LedgerLine(pool=Pool.PINNED, what="transfer ring", bytes=ring))
     resident = [*host, *((f"{tier.value} layers", held[tier]) for tier in (Tier.PINNED, Tier.LOCKED))]
     lines += [LedgerLine(pool=Pool.RAM, what=what, bytes=size) for what, size in resident]
-            ("transfer ring", split.ring_experts * slot_bytes(shape)),
     committed = [*resident, ("pageable layers", held[Tier.PAGEABLE])]
     lines += [LedgerLine(pool=Pool.COMMIT, what=what, bytes=size) for what, size in committed]
-    ring = ring_host_bytes(shape, split)
     return tuple(line for line in lines if line.bytes)
-        ("scratch", scratch_bytes(shape, split)),
-        ("transfer ring", ring),
-    lines.append(LedgerLine(pool=Pool.PINNED, what="transfer ring", bytes=ring))

@@ -6,7 +6,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from engine.contract.record import Record
-from engine.contract.shape import ModelShape
+from engine.contract.shape import KvType, ModelShape
 
 
 class Tier(StrEnum):
@@ -90,6 +90,11 @@ class MemoryPlan(Record):
             if budget is not None and peak > budget:
                 raise ValueError(f"{pool}: {peak} B planned, {budget} B allowed")
         return self
+
+    @property
+    def kv_dtype(self) -> KvType:
+        """What the KV cache is kept in; the shape counts it so."""
+        return self.model.kv_dtype
 
     def pool_bytes(self, pool: Pool) -> int:
         """Sum of the ledger lines of one pool."""

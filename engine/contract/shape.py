@@ -12,6 +12,8 @@ from pydantic import Field, model_validator
 from engine.contract.formats import ExpertStorage, WeightFormat, alike, usual_storage
 from engine.contract.record import Record
 
+KvType = Literal["bf16", "fp32", "fp8"]  # of keys and values in the cache
+
 
 class PooledShape(Record):
     """Entries that stand for `step` tokens each; one is added whenever so many tokens are complete."""
@@ -39,6 +41,7 @@ class KvShape(Record):
     index_dim: int = Field(default=0, ge=0, description="values of the key by which tokens are chosen; 0: none")
     index_heads: int = Field(default=0, ge=0, description="heads that score every token before the choice")
     expanded_values: int = Field(default=0, ge=0, description="values a token becomes while latents are expanded")
+    fp8: bool = Field(default=False, description="stored in fp8, with one scale in bf16 a token and head")
     pooled: tuple[PooledShape, ...] = Field(default=(), description="what is kept of all tokens, beside the window")
 
     @property
@@ -156,6 +159,13 @@ class ModelShape(Record):
         if not all(storage.computable for storage in self.different_storages):
             return f"the engine cannot run experts stored as {self.stored_as} yet"
         return self.blocked
+
+    @property
+    def kv_dtype(self) -> KvType:
+        """What keys and values are kept in."""
+        if any(kv.fp8 for kv in self.kv_layers):
+            return "fp8"
+        return "fp32" if self.dense_format is WeightFormat.FP32 else "bf16"
 
     @property
     def moe_layers(self) -> tuple[int, ...]:

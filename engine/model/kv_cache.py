@@ -24,6 +24,7 @@ from engine.contract.estimate import (
     snapshot_bytes,
     state_bytes,
     state_tensor_bytes,
+    unpacked_kv_bytes,
 )
 from engine.contract.shape import LayerShape, ModelShape, StateTensor
 from engine.model.dense import model_class
@@ -35,6 +36,7 @@ from engine.model.state_layers import IndexedKvStateLayer, KvStateLayer, StateLa
 
 KV_CACHE = "KV cache"  # purposes in the device's ledger, as in the contract
 STATE = "state"
+UNPACKED_KV = "unpacked KV"
 
 
 class KvCache(Cache):
@@ -59,6 +61,8 @@ class KvCache(Cache):
         self._value_bytes = value_bytes
         self.nbytes = 0
         self.state_nbytes = 0
+        size = unpacked_kv_bytes(shape, context_tokens)
+        self._unpacked = device.allocate(size, UNPACKED_KV) if size else None
         layers = [self._layer(layer) for layer in shape.cached_layers]
         _must_equal("KV cache", self.nbytes, kv_cache_bytes(shape, context_tokens))
         _must_equal("states of a sequence", self.state_nbytes, state_bytes(shape))
@@ -85,7 +89,8 @@ class KvCache(Cache):
         assert layer.kv is not None
         memory = self._device.allocate(kv_layer_bytes(layer.kv, self.context_tokens, self._value_bytes), KV_CACHE)
         self.nbytes += memory.nbytes
-        return layer.kv, self.context_tokens, memory, self._dtype, None
+        unpacked = self._unpacked if layer.kv.fp8 else None
+        return layer.kv, self.context_tokens, memory, self._dtype, unpacked
 
     def _state(self, tensor: StateTensor) -> Tensor:
         dtype = {"model": self._dtype, "fp32": torch.float32, "int64": torch.int64}[tensor.dtype]
@@ -123,7 +128,9 @@ class KvCache(Cache):
         self.snapshots.close()
         if self.layers:
             self.layers = []
-            for size, what in ((self.nbytes, KV_CACHE), (self.state_nbytes, STATE)):
+            unpacked = 0 if self._unpacked is None else self._unpacked.nbytes
+            self._unpacked = None
+            for size, what in ((self.nbytes, KV_CACHE), (unpacked, UNPACKED_KV), (self.state_nbytes, STATE)):
                 if size:
                     self._device.release(size, what)
 

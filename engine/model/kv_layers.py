@@ -82,7 +82,8 @@ class KvLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
         """The window before the first new token, in order, then the new tokens; a copy as short-lived as the step."""
         past = torch.arange(self.seen - self._visible(), self.seen, device=keys.device) % self._held
         past_keys, past_values = self._read(past)
-        all_keys, all_values = torch.cat([past_keys, keys], dim=-2), torch.cat([past_values, values], dim=-2)
+        new_keys, new_values = self._rows[0].as_stored(keys), self._rows[1].as_stored(values)
+        all_keys, all_values = torch.cat([past_keys, new_keys], dim=-2), torch.cat([past_values, new_values], dim=-2)
         kept = min(new, self._held)
         end = self.seen + new
         slots = torch.arange(end - kept, end, device=keys.device) % self._held

@@ -26,6 +26,10 @@ class Rows(Protocol):
         """[1, K, n, D] in the model's type; valid until the next read of any layer."""
         ...
 
+    def as_stored(self, new: Tensor) -> Tensor:
+        """What `read` would give after `write`, so that an answer does not depend on the chunks of its prompt."""
+        ...
+
     def move(self, source: int, target: int, tokens: int) -> None:
         """Copy rows to other places, which may overlap."""
         ...
@@ -45,6 +49,9 @@ class PlainRows:
 
     def read(self, places: Places) -> Tensor:
         return self.stored[:, :, places]
+
+    def as_stored(self, new: Tensor) -> Tensor:
+        return new
 
     def move(self, source: int, target: int, tokens: int) -> None:
         move_rows(self.stored, source, target, tokens)
@@ -67,12 +74,19 @@ class Fp8Rows:
         self._unpacked = unpacked
 
     def write(self, places: Places, new: Tensor) -> None:
-        exact = new.float()
-        scales = (exact.abs().amax(dim=-1, keepdim=True) / _FP8_MOST).clamp_min(_LEAST_SCALE).to(self._scales.dtype)
-        packed = (exact / scales.float()).clamp(-_FP8_MOST, _FP8_MOST).to(self.stored.dtype)
+        packed, scales = self._packed(new)
         self._scales[:, :, places] = scales
         # an index put is not written for fp8 on every device; its bytes are copied instead
         self.stored.view(torch.uint8)[:, :, places] = packed.view(torch.uint8)
+
+    def as_stored(self, new: Tensor) -> Tensor:
+        packed, scales = self._packed(new)
+        return packed.to(new.dtype).mul_(scales)
+
+    def _packed(self, new: Tensor) -> tuple[Tensor, Tensor]:
+        exact = new.float()
+        scales = (exact.abs().amax(dim=-1, keepdim=True) / _FP8_MOST).clamp_min(_LEAST_SCALE).to(self._scales.dtype)
+        return (exact / scales.float()).clamp(-_FP8_MOST, _FP8_MOST).to(self.stored.dtype), scales
 
     def read(self, places: Places) -> Tensor:
         packed = self.stored.view(torch.uint8)[:, :, places].view(self.stored.dtype)
