@@ -124,7 +124,12 @@ def kv_layer_bytes(kv: KvShape, context_tokens: int, bytes_per_value: int = KV_V
     if kv.fp8:
         return held * (kv.values_per_token + 2 * kv.n_kv_heads * KV_SCALE_BYTES)
     pooled = sum(context_tokens // entries.step * entries.dim for entries in kv.pooled)
-    return (held * kv.values_per_token + pooled) * bytes_per_value
+    return (held * kv.values_per_token + pooled) * bytes_per_value + position_bytes(kv, context_tokens)
+
+
+def position_bytes(kv: KvShape, context_tokens: int) -> int:
+    """Bytes of positions that one layer keeps for all, 8 each."""
+    return 8 * kv.index_positions * context_tokens
 
 
 def kv_cache_bytes(shape: ModelShape, context_tokens: int, bytes_per_value: int | None = None) -> int:

@@ -12,7 +12,7 @@ from engine.contract.errors import CannotEstimateError
 from engine.contract.families_anatomy import Anatomy, DenseCount, Family, Mixer
 from engine.contract.families_facts import ConfigFacts
 from engine.contract.families_rules import SLIDING, every_layer
-from engine.contract.families_streams import hyper_connection
+from engine.contract.families_streams import hyper_connection, hyper_head, with_streams
 from engine.contract.shape import KvShape, PooledShape, StateShape, StateTensor
 
 _SPARSE, _HEAVY = "compressed_sparse_attention", "heavily_compressed_attention"
@@ -24,20 +24,6 @@ _NOTE = (
     "compressed attention: a window of {window} tokens in every layer, and of all tokens one entry of {size} values for"
     " every {rates} tokens, by layer; complete entries are counted"
 )
-
-
-def deepseek_v4(facts: ConfigFacts, tied: bool) -> Anatomy:
-    """Read a deepseek_v4 configuration.
-
-    Raises:
-        CannotEstimateError: a fact is missing or of an unknown kind.
-        UnsupportedModelError: the model has no routed experts.
-    """
-    anatomy = _FAMILY(facts, tied)
-    width, streams = anatomy.hidden_size, facts.required("hc_mult")
-    head = streams * streams * width + streams + 1
-    once = DenseCount(-width, width + head)  # the last norm stays in fp32, and so does what joins the streams
-    return replace(anatomy, embedding=anatomy.embedding + once, streams=streams)
 
 
 def _mixers(facts: ConfigFacts, family: Family) -> tuple[Mixer, ...]:
@@ -182,6 +168,11 @@ def _refuse(sentence: str, fact: str) -> NoReturn:
     raise CannotEstimateError(sentence, "Choose a folder whose config.json is complete.", fact=fact)
 
 
+def _once(anatomy: Anatomy, streams: int) -> DenseCount:
+    """The last norm stays in fp32, too."""
+    return hyper_head(anatomy, streams) + DenseCount(-anatomy.hidden_size, anatomy.hidden_size)
+
+
 _FAMILY = Family(
     vocab_size=129280,
     max_context=1048576,
@@ -197,3 +188,5 @@ _FAMILY = Family(
         "hc_attn", "hc_ffn", "attn_sink", ".ape", "gate.bias",
     ),
 )  # fmt: skip
+
+DEEPSEEK_V4 = with_streams(_FAMILY, "hc_mult", _once)

@@ -20,18 +20,22 @@ _NOTE = (
 )
 
 
-def latent_attention(facts: ConfigFacts) -> Mixer:
+def latent_attention(facts: ConfigFacts, *, rotated: bool = True, any_kv_heads: bool = False) -> Mixer:
     """One layer of latent attention.
+
+    Args:
+        rotated: whether keys have a rotated part.
+        any_kv_heads: whether the modelling code takes all heads whatever num_key_value_heads says.
 
     Raises:
         CannotEstimateError: a fact is missing, or keys are shared between heads.
     """
     width, heads = facts.required("hidden_size"), facts.required("num_attention_heads")
-    latent, rope = facts.required("kv_lora_rank"), facts.required("qk_rope_head_dim")
+    latent, rope = facts.required("kv_lora_rank"), facts.required("qk_rope_head_dim") if rotated else 0
     plain_key, value = facts.required("qk_nope_head_dim"), facts.required("v_head_dim")
     query_rank = facts.optional("q_lora_rank")
     kv_heads = facts.optional("num_key_value_heads")
-    if kv_heads not in (None, heads):
+    if kv_heads not in (None, heads) and not any_kv_heads:
         raise CannotEstimateError(
             f"config.json says {kv_heads} KV heads for {heads} query heads; latent attention has as many of both.",
             "Choose a folder whose config.json is complete.",

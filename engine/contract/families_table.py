@@ -1,14 +1,16 @@
 """All families that transformers 5.24 runs through its experts interface and whose memory is known."""
 
 from engine.contract.families_anatomy import AnatomyRule
-from engine.contract.families_compressed import deepseek_v4
+from engine.contract.families_compressed import DEEPSEEK_V4
 from engine.contract.families_dots3 import DOTS3_NOTE
 from engine.contract.families_ernie_vl import ernie4_5_vl_moe
 from engine.contract.families_full import FULL_FAMILIES
 from engine.contract.families_hybrid import HYBRID_FAMILIES
+from engine.contract.families_indexed import INDEXED_FAMILIES
 from engine.contract.families_latent import LATENT_FAMILIES
 from engine.contract.families_nemotron import NEMOTRON_H
 from engine.contract.families_own_experts import OWN_EXPERTS_FAMILIES
+from engine.contract.families_qwen4 import QWEN4_EXP
 from engine.contract.families_shared_latents import mistral_large4
 from engine.contract.families_sliding import SLIDING_FAMILIES
 from engine.contract.families_zaya import ZAYA
@@ -22,8 +24,10 @@ FAMILIES: dict[str, AnatomyRule] = {
     "dots3_note_text": DOTS3_NOTE,
     "mistral_large4_text": mistral_large4,
     **HYBRID_FAMILIES,
-    "deepseek_v4": deepseek_v4,
+    **INDEXED_FAMILIES,
+    "deepseek_v4": DEEPSEEK_V4,
     "nemotron_h": NEMOTRON_H,
+    "qwen4_exp_text": QWEN4_EXP,
     "zaya": ZAYA,
 }
 

@@ -40,6 +40,8 @@ class KvShape(Record):
     writes_scores: bool = Field(default=False, description="attention has no fused kernel: all scores are written out")
     index_dim: int = Field(default=0, ge=0, description="values of the key by which tokens are chosen; 0: none")
     index_heads: int = Field(default=0, ge=0, description="heads that score every token before the choice")
+    index_blocks: bool = Field(default=False, description="blocks of tokens are chosen, not single ones")
+    index_positions: int = Field(default=0, ge=0, description="positions a token keeps for the indices of all layers")
     expanded_values: int = Field(default=0, ge=0, description="values a token becomes while latents are expanded")
     fp8: bool = Field(default=False, description="stored in fp8, with one scale in bf16 a token and head")
     pooled: tuple[PooledShape, ...] = Field(default=(), description="what is kept of all tokens, beside the window")

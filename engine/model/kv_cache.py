@@ -28,7 +28,8 @@ from engine.contract.estimate import (
 )
 from engine.contract.shape import LayerShape, ModelShape, StateTensor
 from engine.model.dense import model_class
-from engine.model.kv_layers import IndexedKvLayer, KvArguments, KvLayer
+from engine.model.index_layers import attention_layer, has_index
+from engine.model.kv_layers import KvArguments
 from engine.model.pooled_layers import PooledKvLayer, check_pools, is_pending
 from engine.model.prefix import Move
 from engine.model.snapshots import Snapshots
@@ -76,9 +77,9 @@ class KvCache(Cache):
         if layer.kv and layer.kv.keys_are_values:
             waiting = layer.state.tensors if layer.state else ()
             return PooledKvLayer(*self._kv(layer)[:4], [self._state(tensor) for tensor in waiting])
-        if layer.state is None:
-            kind = IndexedKvLayer if layer.kv and layer.kv.index_dim else KvLayer
-            return kind(*self._kv(layer))
+        if layer.kv and layer.state is None:
+            return attention_layer(layer.kv)(*self._kv(layer))
+        assert layer.state is not None
         buffers = [self._state(tensor) for tensor in layer.state.tensors]
         if layer.kv is None:
             return StateLayer(layer.state, buffers)
@@ -180,7 +181,7 @@ def check_layers(config: Any, shape: ModelShape) -> None:
         kept = (
             isinstance(theirs, CacheLayerMixin),
             isinstance(theirs, LinearAttentionCacheLayerMixin),
-            indexed and hasattr(theirs, "update_indexer"),  # it has one too where the index of another layer is used
+            indexed and has_index(theirs),  # it has one too where the index of another layer is used
         )
         if layer.kv is not None:
             check_pools(theirs, layer)

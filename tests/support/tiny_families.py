@@ -141,6 +141,20 @@ _OWN: dict[str, dict[str, Any]] = {
     "step3p5": {"layer_types": ["full_attention", "sliding_attention"] * 2, "num_sliding_attention_heads": 6,
                 "share_expert_dim": 24, "swiglu_limits": [0.0, 0.5, 0.3, 0.0], "swiglu_limits_shared": [0.0, 0.2] * 2,
                 "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"]},
+    "glm5_next_text": {"num_key_value_heads": 4, "qk_rope_head_dim": 0, "index_kpool": 4, "hc_mult": 3,
+                       "layer_types": ["linear_attention", "indexed_attention", "indexed_attention",
+                                       "linear_attention"], "indexer_types": ["full", "full", "shared", "full"]},
+    "hy_v4": {"num_key_value_heads": 4, "indexer_types": ["full", "full", "shared", "shared"], "hc_mult": 3},
+    "hy_v4_vl_text": {"num_key_value_heads": 4, "indexer_types": ["full", "full", "shared", "shared"], "hc_mult": 3,
+                      "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]}},
+    "minimax_m3_vl_text": {"layer_types": ["full_attention", "minimax_m3_sparse"] * 2, "index_n_heads": 2,
+                           "index_block_size": 4, "dense_intermediate_size": 40,
+                           "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"]},
+    "qwen4_exp_text": {"layer_types": ["linear_attention", "indexed_attention"] * 2, "indexer_n_heads": 2,
+                       "indexer_kv_heads": 1, "indexer_head_dim": 12, "indexer_budget": 256,
+                       "indexer_compress_ratio": 4,
+                       "ple_layer_ids": [1, 3], "ple_embed_dim": 24, "heads_per_ngram": 2, "ngram_vocab_size_base": 50,
+                       "make_ngram_vocab_size_divisible_by": 8, "split_ngram_parts": 4, "hc_count": 3, "hc_lowrank": 6},
     "sarvam_mla": {"num_key_value_heads": 4},
     "zaya": {"num_experts_per_tok": 1, "layer_types": ["hybrid", "hybrid_sliding"] * 2, "router_hidden_size": 12},
 }  # fmt: skip
@@ -160,14 +174,27 @@ WRAPPERS = {
     "kimi_k25": "deepseek_v3",
     "llama4": "llama4_text",
     "mistral3": "mistral4",
+    "glm5_next": "glm5_next_text",
+    "hy_v4_vl": "hy_v4_vl_text",
+    "minimax_m3_vl": "minimax_m3_vl_text",
     "mistral_large4": "mistral_large4_text",
     "qwen3_5_moe": "qwen3_5_moe_text",
     "qwen3_vl_moe": "qwen3_vl_moe_text",
+    "qwen4_exp": "qwen4_exp_text",
     "step3p7": "step3p5",
 }
 # text parts that transformers runs inside a wrapper only
 _INSIDE_ONLY = frozenset(
-    {"ernie4_5_vl_moe_text", "glm4v_moe_text", "mistral4", "mistral_large4_text", "qwen3_vl_moe_text", "step3p5"}
+    {
+        "ernie4_5_vl_moe_text",
+        "glm4v_moe_text",
+        "glm5_next_text",
+        "hy_v4_vl_text",
+        "mistral4",
+        "mistral_large4_text",
+        "qwen3_vl_moe_text",
+        "step3p5",
+    }
 )
 # read and compared with the modules on the meta device, but their wrappers cannot be built tiny
 NOT_TINY = frozenset({"deepseek_ocr2_text", "muse_spark_text", "qwen3_omni_moe_text"})

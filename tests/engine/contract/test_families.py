@@ -131,6 +131,11 @@ OTHER_CASES: dict[str, list[dict[str, Any]]] = {
     ],
     "glm4_moe_lite": [{}, {**_LATENT_SIZES, "attention_bias": True, "mlp_layer_types": ["sparse", "dense"] * 4}],
     "glm_moe_dsa": [{}, {**_LATENT_SIZES, **_INDEX_SIZES, "indexer_types": ["full", "full", "shared", "shared"] * 2}],
+    "hy_v4": [
+        {},
+        {**_LATENT_SIZES, **_INDEX_SIZES, "indexer_types": ["full", "shared"] * 4, "attention_bias": True, "hc_mult": 2,
+         "tie_word_embeddings": True, "mlp_layer_types": ["sparse", "dense"] * 4, "n_shared_experts": 2},
+    ],
     "granitemoehybrid": [
         {"layer_types": _HALF_LINEAR},
         {"layer_types": ["mamba"] * 6 + ["attention"] * 2, "num_key_value_heads": 8, "mamba_d_state": 64,
@@ -162,6 +167,11 @@ OTHER_CASES: dict[str, list[dict[str, Any]]] = {
         {},
         {**_LATENT_SIZES, "head_dim": 32, "zero_expert_num": 0, "attention_bias": True, "router_bias": True},
     ],
+    "minimax_m3_vl_text": [
+        {"layer_types": ["minimax_m3_sparse"] * 8},
+        {"sparse_attention_config": {"sparse_num_index_heads": 2, "sparse_index_dim": 64, "sparse_attention_freq":
+         [0, 1, 1, 0] * 2}, "moe_layer_freq": [0, 0, 1, 1] * 2, "num_key_value_heads": 8, "tie_word_embeddings": True},
+    ],
     "minimax": [{}, {"layer_types": ["linear_attention"] * 7 + ["full_attention"], "head_dim": 96, "block_size": 128}],
     "nemotron_h": [
         {"layers_block_type": ["linear_attention", "moe", "full_attention", "mlp"] * 2},
@@ -171,6 +181,14 @@ OTHER_CASES: dict[str, list[dict[str, Any]]] = {
     "qwen3_5_moe_text": [{}, {"layer_types": _HALF_LINEAR, "linear_num_value_heads": 48, "attention_bias": True}],
     "qwen3_next": [{}, {"mlp_only_layers": [0, 3], "linear_key_head_dim": 64, "linear_conv_kernel_dim": 3,
                         "attention_bias": True, "decoder_sparse_step": 2}],
+    "qwen4_exp_text": [
+        {"indexer_n_heads": 8, "indexer_kv_heads": 1, "indexer_head_dim": 256, "indexer_budget": 1024,
+         "indexer_compress_ratio": 16, "eos_token_id": 1},
+        {"layer_types": _HALF_LINEAR, "indexer_n_heads": 4, "indexer_kv_heads": 1, "indexer_head_dim": 256,
+         "indexer_budget": 64, "indexer_compress_ratio": 4, "ple_layer_ids": [3, 1], "ple_embed_dim": 516,
+         "ngram_size": 4, "heads_per_ngram": 2, "ngram_vocab_size_base": 1000, "split_ngram_parts": 8,
+         "eos_token_id": 1, "hc_count": 2, "attention_bias": True, "tie_word_embeddings": True},
+    ],
     "sarvam_mla": [{}, {**_LATENT_SIZES, "q_lora_rank": 64, "num_shared_experts": 2}],
     "zaya": [
         {},
@@ -206,6 +224,20 @@ NESTED: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
         ({"model_type": "deepseek_v3", "first_k_dense_replace": 1}, {"tie_word_embeddings": False}),
     ],
     "llama4": [({}, {}), ({"interleave_moe_layer_step": 2}, {})],
+    "glm5_next": [
+        ({}, {}),
+        ({**_LATENT_SIZES, **_INDEX_SIZES, "qk_rope_head_dim": 0, "layer_types": ["linear_attention", "full_attention",
+          "full_attention", "linear_attention"] * 2, "indexer_types": ["full", "full", "shared", "full"] * 2,
+          "hc_mult": 2,
+          "linear_attn_config": {"num_heads": 8, "head_dim": 48, "short_conv_kernel_size": 3}, "attention_bias": True,
+          "index_kpool": 8, "mlp_layer_types": ["sparse", "dense"] * 4}, {"tie_word_embeddings": True}),
+    ],
+    "hy_v4_vl": [
+        ({}, {}),
+        ({**_LATENT_SIZES, **_INDEX_SIZES, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4,
+          "mrope_section": [6, 5, 5]}, "attention_bias": True}, {"tie_word_embeddings": True}),
+    ],
+    "minimax_m3_vl": [({"layer_types": ["full_attention", "minimax_m3_sparse"] * 4}, {})],
     "mistral3": [
         ({"model_type": "mistral4"}, {}),
         ({"model_type": "mistral4", **_LATENT_SIZES, "attention_bias": True, "first_k_dense_replace": 2}, {}),
@@ -242,7 +274,7 @@ _TO_BE_COMPLETE: dict[str, dict[str, Any]] = {
 }
 
 # their masks or their attention look at values, which tokens do not have on the meta device
-_LOOK_AT_VALUES = ("gemma4", "jetmoe")
+_LOOK_AT_VALUES = ("gemma4", "glm5_next", "jetmoe", "qwen4_exp_text")
 
 # qwen3_omni_moe is not built whole: it speaks, too. Its thinker is built above and holds the whole text part.
 
@@ -368,9 +400,10 @@ def _kept(model: Any) -> list[tuple[KvShape | None, StateShape | None]]:
 
 def _kept_kv(layer: Any, once: bool) -> KvShape | None:
     keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
-    index = getattr(layer, "indexer_keys", None)
+    index = getattr(layer, "indexer_keys", getattr(layer, "idx_keys", None))
     if (keys is None or values is None) and index is None:
         return None
+    positions = getattr(layer, "indexer_position_ids", None)
     return KvShape(
         n_kv_heads=1 if keys is None else keys.shape[1],
         key_dim=0 if keys is None else keys.shape[3],
@@ -378,7 +411,9 @@ def _kept_kv(layer: Any, once: bool) -> KvShape | None:
         keys_are_values=once,
         window=getattr(layer, "sliding_window", None),
         pooled=kept_pools(layer),
-        index_dim=0 if index is None else index.shape[2],
+        index_dim=0 if index is None else index.shape[-1],
+        index_blocks=hasattr(layer, "idx_keys"),
+        index_positions=0 if positions is None else positions.shape[0],
     )
 
 

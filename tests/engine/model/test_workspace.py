@@ -16,9 +16,9 @@ from tests.support.tiny_families import tiny_config
 
 TOKENS = 256
 FAMILIES = [
-    "bailing_hybrid", "deepseek_v3", "deepseek_v4", "glm_moe_dsa", "gpt_oss", "granitemoehybrid", "jamba",
-    "kimi_linear", "lara_mini", "lfm2_moe", "minimax", "mixtral", "nemotron_h", "qwen3_5_moe_text", "qwen3_next",
-    "zaya",
+    "bailing_hybrid", "deepseek_v3", "deepseek_v4", "glm5_next", "glm_moe_dsa", "gpt_oss", "granitemoehybrid", "hy_v4",
+    "jamba", "kimi_linear", "lara_mini", "lfm2_moe", "minimax", "minimax_m3_vl_text", "mixtral", "nemotron_h",
+    "qwen3_5_moe_text", "qwen3_next", "qwen4_exp_text", "zaya",
 ]  # fmt: skip
 
 
