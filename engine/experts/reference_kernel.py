@@ -54,6 +54,10 @@ class Scratch:
         if room is None or room.nbytes < nbytes:
             self._rooms[device, side] = torch.empty(nbytes, dtype=torch.uint8, device=device)
 
+    def nbytes(self, device: torch.device) -> int:
+        """Memory on one device."""
+        return sum(room.nbytes for (where, _), room in self._rooms.items() if where == device)
+
     def matrix(self, side: Side, rows: int, columns: int, dtype: torch.dtype, device: torch.device) -> Tensor:
         """[rows, columns] with whatever was there before."""
         room = self._rooms[device, side]

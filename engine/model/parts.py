@@ -3,7 +3,7 @@
 What holds them asks here every time, so that an exchanged part is the one that is used and, at the end, freed.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -174,6 +174,12 @@ class Parts:
         layer = self.layers[bank.layer] = ExpertLayer(bank, usual, other, rates, staged=staged)
         found.attach(layer)
         return layer
+
+    def use_rates(self, rates: Mapping[ExpertStorage, StepRates]) -> None:
+        """Let measured rates decide from now on where steps are computed; none: as if nothing was measured."""
+        self.rates = dict(rates)
+        for item in self.arena.placements:
+            self.attach(self.arena.banks[item.layer], item.settled)
 
     def _gpu_way(self, bank: ExpertBank, settled: Tier) -> Way | None:
         records: RecordStream

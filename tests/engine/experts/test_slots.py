@@ -51,6 +51,32 @@ def test_a_forgotten_expert_gives_its_slot_to_the_next_one() -> None:
     assert list(table.held()) == [first, third]
 
 
+@given(slots=st.integers(1, 6), wanted=st.lists(st.tuples(st.sampled_from("atof"), experts), max_size=60))
+def test_whatever_is_done_every_slot_is_free_or_holds_one_expert(
+    slots: int, wanted: list[tuple[str, ExpertId]]
+) -> None:
+    table = SlotTable(slots)
+    for what, expert in wanted:
+        before = list(table.held())
+        match what:
+            case "a":
+                table.acquire(expert)
+                assert list(table.held())[-1] == expert
+            case "t":
+                assert table.touch(expert) is (expert in before)
+                assert set(table.held()) == set(before)
+            case "o":
+                offered = table.offer(expert)
+                assert (offered is not None) is (len(before) < slots and expert not in before)
+                assert set(before) <= set(table.held())  # nobody is thrown out
+                assert offered is None or next(iter(table.held())) == expert
+            case "f":
+                table.forget(expert)
+        held = table.held()
+        assert len(set(held.values())) == len(held) == slots - table.free
+        assert table.find(expert) == held.get(expert)
+
+
 def test_a_table_without_slots_is_refused() -> None:
     with pytest.raises(ValueError, match="slots must be >= 1, got 0"):
         SlotTable(0)
