@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 
-from PySide6.QtCore import QObject, QUrl
+from PySide6.QtCore import QObject, QProcess, QUrl
 from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QApplication, QFileDialog, QWidget
 
@@ -20,6 +20,7 @@ from app.core.library import Library, ModelEntry
 from app.link.background import Background
 from app.link.engine_process import EngineProcess
 from app.link.learning import Learning
+from app.link.measurement import Measurement
 from app.link.orphan_watch import OrphanWatch
 from app.link.single_instance import SingleInstance
 from app.link.store import SessionStore
@@ -30,6 +31,7 @@ from app.paths import APP_NAME, Profile, demo_model_dir
 from app.planning.wishes import Wishes
 from app.settings import SettingsFile
 from app.supervision.ledger import RunLedger
+from app.supervision.may_measure import refuse_measuring
 from app.supervision.scan import Scanner
 from app.ui.close_question import ask_closing
 from app.ui.live_bars import LiveBars
@@ -50,7 +52,7 @@ from engine.contract.plan import MemoryPlan, SimulatedGpu
 from engine.contract.units import GIB
 from engine.system.protocols import LiveMemory
 from engine.system.recorded import RecordedMachine, RecordedMemory
-from engine.system.select import live_memory, machine_probe
+from engine.system.select import live_memory, machine_probe, page_file_settings
 
 log = logging.getLogger(__name__)
 
@@ -114,6 +116,9 @@ class App(QObject):
         self.watch = OrphanWatch(scanner.scan, scanner.end, self.background, self.store, self)
         read = machine_probe().read if recorded is None else lambda: recorded
         self.learning = Learning(read, LearnedStore(profile.learned_file), self.background, self.store, self)
+        self.measurement = Measurement(
+            self.learning, self.background, refuse=partial(refuse_measuring, scanner), parent=self
+        )
         self.live = LiveBars(_live_memory(recorded), self.background, self)
 
         self.split_page = SplitPage(self.theme)
@@ -132,8 +137,10 @@ class App(QObject):
             self.store,
             self.watch,
             self.background,
+            self.measurement,
             read_facts=self.learning.read_facts,
             simulated_gpu=options.simulated_gpu,
+            can_open_page_file=page_file_settings() is not None,
             parent=self,
         )
         if options.simulated_gpu is None:
@@ -171,6 +178,8 @@ class App(QObject):
         self.desk.wishes_changed.connect(self._wishes_changed)
         self.desk.remove_model_wanted.connect(self._remove_model)
         self.desk.log_wanted.connect(lambda file: QDesktopServices.openUrl(QUrl.fromLocalFile(file)))
+        self.learning.learned.connect(self.desk.show_known)
+        self.desk.page_file_wanted.connect(_open_page_file_settings)
         self.desk.pins_limited.connect(lambda most_bytes: self.keeper.change(pin_cap_bytes=most_bytes))
         self.live.read.connect(self.shell.show_memory)
         self.window.shown_changed.connect(self.live.set_shown)
@@ -206,6 +215,7 @@ class App(QObject):
         self._closed = True
         self.chat_page.save_now()
         self.shell.quit()
+        self.desk.close()
         self.store.blockSignals(True)  # what the engine's threads still have queued has nobody to show it to
         self.watch.close()
         self.background.close()
@@ -264,6 +274,12 @@ class App(QObject):
 
     def _wishes_changed(self, folder: Path, wishes: Wishes) -> None:
         self.keeper.change(wishes={**self.keeper.settings.wishes, str(folder): wishes})
+
+
+def _open_page_file_settings() -> None:
+    program = page_file_settings()
+    if program is not None and not QProcess.startDetached(program, []):
+        log.warning("%s could not be started", program)
 
 
 def _live_memory(recorded: HardwareFacts | None) -> Callable[[], LiveMemory]:

@@ -16,11 +16,13 @@ from PySide6.QtWidgets import QApplication, QWidget
 from app.core.library import ModelEntry
 from app.orphans.verdicts import Orphan
 from app.ui import notices, tray_glyph
+from app.ui.crash_fix import crash_fix
 from app.ui.main_window import MainWindow
 from app.ui.notices import Action, Notice
 from app.ui.pages.split_page import SplitPage
 from app.ui.split_inputs import SplitInputs
 from app.ui.split_notices import NoticeInputs, compose
+from app.ui.split_plan import Question
 from app.ui.split_presenter import present
 from app.ui.theme import Theme, ThemeChoice, ui_font
 from app.ui.tray import Tray
@@ -80,13 +82,25 @@ def _problem(inputs: SplitInputs, *actions: Action) -> Notice:
     return notices.of_problem(problem, *actions, dismissable=inputs.problem is None)
 
 
+def _after_crash(inputs: SplitInputs, now: datetime) -> tuple[Notice, ...]:
+    assert inputs.shape is not None and inputs.facts is not None
+    question = Question(inputs.shape, inputs.facts, inputs.wishes, Path("/models/sample"))
+    fix = crash_fix(inputs, question, can_open_page_file=True)
+    return compose(NoticeInputs(inputs, now, crash_fix=fix))
+
+
 def scenes() -> dict[str, Scene]:
     """Every state, by name."""
     gain = "Without it, 5 more layers fit in VRAM."
     now = datetime(2026, 9, 1, 14, 6)
     over = samples.over()
     return {
-        "split": Scene(samples.stopped()),
+        "split": Scene(samples.with_speed(samples.stopped(), runs=3)),
+        "measured": Scene(
+            samples.with_speed(samples.stopped()),
+            (Notice("ok", "Measured: 98.2 GiB of RAM can be pinned, its speed in 6.0 s", "The driver refused more."),),
+        ),
+        "measuring": Scene(samples.measuring(), pinned_bytes=int(41 * GIB), quota_bytes=None),
         "loading": Scene(samples.loading(), use=_LOADED, pinned_bytes=int(51.8 * GIB)),
         "ready": Scene(samples.ready(), use=_LOADED, pinned_bytes=int(95.5 * GIB)),
         "settled": Scene(
@@ -97,12 +111,18 @@ def scenes() -> dict[str, Scene]:
         "unknown": Scene(
             samples.unknown_quota(), compose(NoticeInputs(samples.unknown_quota(), now)), quota_bytes=None
         ),
-        "crashed": Scene(samples.crashed(), (_problem(samples.crashed(), Action("Start again", "start", "primary")),)),
+        "crashed": Scene(samples.pins_refused(), _after_crash(samples.pins_refused(), now)),
         "nogpu": Scene(samples.no_gpu(), use=_SMALL, quota_bytes=None),
         "simulated": Scene(samples.simulated(), use=_SMALL, quota_bytes=None),
         "unreadable": Scene(samples.unreadable(), (_problem(samples.unreadable()),)),
         "nomodel": Scene(SplitInputs()),
         "small": Scene(over, (_problem(over),), size=(880, 600)),
+        "narrow": Scene(
+            samples.unknown_quota(),
+            compose(NoticeInputs(samples.unknown_quota(), now)),
+            quota_bytes=None,
+            size=(900, 800),
+        ),
     }
 
 

@@ -160,10 +160,10 @@ class LearnedStore:
     file: Path
 
     def experience(self, facts: HardwareFacts) -> Experience:
-        """What is known of this machine; nothing yet is an answer too."""
+        """What is known of this machine; nothing yet is an answer too, and all there is of a recorded machine."""
         machine = machine_of(facts)
-        known = (one for one in self._load().machines if one.machine == machine)
-        return next(known, Experience(machine=machine))
+        known = () if facts.recorded else (one for one in self._load().machines if one.machine == machine)
+        return next(iter(known), Experience(machine=machine))
 
     def applied_to(self, facts: HardwareFacts) -> HardwareFacts:
         """The facts with what was learned of pinning; recorded facts stay as they were recorded."""

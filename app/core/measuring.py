@@ -5,7 +5,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import IO
+from dataclasses import dataclass
+from typing import IO, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -25,6 +26,23 @@ PROBE_S = 60.0
 _PATIENCE_S = 30.0  # beyond that, for a driver that takes its time to pin or to give back
 RATES_S = 120.0
 _END_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Measuring:
+    """What is being measured. `goal_bytes`: where the probe for pinned memory will stop; None: nobody knows."""
+
+    what: Literal["preparing", "pins", "speed"] = "preparing"
+    pinned_bytes: int = 0
+    goal_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was found; None: it was not asked for."""
+
+    pins: ProbeLine | None = None
+    rates: MeasuredRates | None = None
 
 
 class MeasuringError(SplitpinError):

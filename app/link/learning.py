@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
-from PySide6.QtCore import QObject
+from PySide6.QtCore import QObject, Signal
 
 from app.core.learned import LearnedStore
 from app.core.session import EngineStage, SessionState
@@ -15,11 +15,19 @@ from engine.contract.errors import SplitpinError
 from engine.contract.events import RequestDone
 from engine.contract.facts import HardwareFacts
 from engine.contract.plan import MemoryPlan
+from engine.contract.probe import ProbeLine
+from engine.contract.rates import MeasuredRates
 from engine.contract.residency import ResidencyReport
 
 
 class Learning(QObject):
-    """Learns whenever an engine is ready or has answered, off the UI thread."""
+    """Learns whenever an engine is ready or has answered, off the UI thread.
+
+    Signals:
+        learned: what is known of this PC now (Experience); may come from any thread.
+    """
+
+    learned = Signal(object)
 
     def __init__(
         self,
@@ -47,7 +55,23 @@ class Learning(QObject):
         facts = self._read()
         with self._one_at_a_time:
             self._facts = facts
+            self.learned.emit(self._learned.experience(facts))
             return self._learned.applied_to(facts)
+
+    def learn_probe(self, last: ProbeLine) -> None:
+        """Keep what a probe for pinned memory found. Not for the UI thread."""
+        self._learn(lambda facts: self._learned.learn_probe(facts, last))
+
+    def learn_rates(self, rates: MeasuredRates) -> None:
+        """Keep how fast this PC is. Not for the UI thread."""
+        self._learn(lambda facts: self._learned.learn_rates(facts, rates))
+
+    def _learn(self, learn: Callable[[HardwareFacts], None]) -> None:
+        """Nothing is learned before the machine was read."""
+        with self._one_at_a_time:
+            if self._facts is not None:
+                learn(self._facts)
+                self.learned.emit(self._learned.experience(self._facts))
 
     def _follow(self, state: SessionState) -> None:
         before, self._before = self._before, state
@@ -60,9 +84,7 @@ class Learning(QObject):
         self._background.run(work, lambda _: None, _logged)
 
     def _learn_residency(self, report: ResidencyReport) -> None:
-        with self._one_at_a_time:
-            if self._facts is not None:
-                self._learned.learn_residency(self._facts, report)
+        self._learn(lambda facts: self._learned.learn_residency(facts, report))
 
     def _learn_run(self, plan: MemoryPlan, done: RequestDone) -> None:
         run = run_of(
@@ -72,9 +94,7 @@ class Learning(QObject):
             decode_tok_s=done.decode_tok_s,
             prefill_tok_s=done.prefill_tok_s,
         )
-        with self._one_at_a_time:
-            if self._facts is not None:
-                self._learned.learn_run(self._facts, run)
+        self._learn(lambda facts: self._learned.learn_run(facts, run))
 
 
 def _logged(error: SplitpinError) -> None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from app.core.session import SessionState
 from app.orphans.verdicts import Orphan
 from app.planning.advice import Advice
 from engine.contract.errors import Problem
@@ -61,13 +60,6 @@ def of_problem(
         dismissable,
         problem.kind,
     )
-
-
-def of_failure(state: SessionState, *actions: Action) -> Notice | None:
-    """Why the engine stopped by itself; None while it did not."""
-    if state.problem is None:
-        return None
-    return of_problem(state.problem, *actions)
 
 
 def _details(problem: Problem) -> str:

@@ -1,5 +1,7 @@
 """What the window knows of left-over processes, and what was decided about them."""
 
+from collections.abc import Sequence
+
 from PySide6.QtCore import QObject, Signal
 
 from app.link.orphan_watch import OrphanWatch
@@ -74,6 +76,12 @@ class OrphanDesk(QObject):
         else:
             self._asked = orphan
             self.changed.emit()
+
+    def end_pids(self, pids: Sequence[int]) -> None:
+        """End the trees of ours with these PIDs at their top."""
+        for orphan in self.ours:
+            if orphan.pids[0] in pids:
+                self._end(orphan)
 
     def end_asked(self) -> None:
         """The second click."""

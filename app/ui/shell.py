@@ -77,13 +77,17 @@ class Shell(QObject):
     def _add_shortcuts(self) -> None:
         add = self._window.add_shortcut
         add("F5", self._desk.start)
-        add("Shift+F5", self._engine.stop)
+        add("Shift+F5", self._stop)
         add("Ctrl+G", self._edit_context)
         add("Ctrl+L", self._choose_model)
         add("Ctrl+N", self._new_chat)
         add("F6", self._next_area)
         add("F1", self._show_shortcuts)
         add("Ctrl+/", self._show_shortcuts)
+
+    def _stop(self) -> None:
+        self._engine.stop()
+        self._desk.measuring.cancel()
 
     def _edit_context(self) -> None:
         self._window.show_page("split")
@@ -154,7 +158,7 @@ class Shell(QObject):
             case "stop":
                 self._engine.stop()
             case "end":
-                self._desk.end_orphan()
+                self._desk.left_over.end_first()
             case "quit":
                 self.quit()
 
@@ -165,7 +169,7 @@ class Shell(QObject):
             self._window.bring_up()
 
     def _show_tray(self) -> None:
-        orphans = self._desk.orphans
+        orphans = self._desk.left_over.orphans
         inputs = TrayInputs(self._store.state, self._desk.inputs.model_name, orphans, self._desk.why_not_start)
         self._tray.show_view(tray(inputs))
         self._window.rail.set_badge("split", str(len(orphans)) if orphans else "")

@@ -1,6 +1,7 @@
 """The memory bars as values: what other programs use, what the plan takes, and where it must end."""
 
-from app.ui.split_inputs import SplitInputs
+from app.core.measuring import Measuring
+from app.ui.split_inputs import QuotaFacts, SplitInputs
 from app.ui.split_view import Bar, Segment, SegmentKind
 from engine.contract.plan import LedgerLine, MemoryPlan, Pool
 
@@ -80,9 +81,22 @@ def _vram(inputs: SplitInputs, plan: MemoryPlan, lines: tuple[LedgerLine, ...]) 
 
 
 def _pinned(inputs: SplitInputs, lines: tuple[LedgerLine, ...]) -> Bar | None:
+    if inputs.measuring is not None and inputs.measuring.what == "pins":
+        return _probing(inputs.measuring, inputs.quota)
     if inputs.quota is None:
         return None
     return Bar("Pinned quota", _segments(lines, Pool.PINNED), inputs.quota.bytes, inputs.quota.reason)
+
+
+def _probing(measuring: Measuring, quota: QuotaFacts | None) -> Bar:
+    """The bar grows with the probe."""
+    most = measuring.goal_bytes or (0 if quota is None else quota.bytes)
+    return Bar(
+        "Pinned quota",
+        (Segment("Pinned so far", "pinned", measuring.pinned_bytes),),
+        max(most, measuring.pinned_bytes),
+        "being measured: Splitpin stops at the first refusal and frees everything",
+    )
 
 
 def _ram(inputs: SplitInputs, plan: MemoryPlan, lines: tuple[LedgerLine, ...]) -> Bar | None:

@@ -1,40 +1,41 @@
-"""Behind the Split page: keeps the model, the machine and the wishes, plans anew when one changes, starts the engine.
+"""Behind the Split page: keeps its parts together, says what it shows, starts the engine, measures this PC.
 
-The page shows what the presenter makes of all this; nothing here paints.
+The page shows what the presenter makes of all this; nothing here paints. What Start would send is `PlanDesk`'s.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from PySide6.QtCore import QObject, Signal
+from PySide6.QtGui import QGuiApplication
 
+from app.core.learned import Experience
 from app.core.library import Library, ModelEntry
 from app.core.session import EngineStage, SessionState
 from app.link.background import Background
+from app.link.measurement import Measurement
 from app.link.orphan_watch import OrphanWatch
 from app.link.store import SessionStore
-from app.orphans.verdicts import Orphan
 from app.planning.wishes import Wishes
+from app.ui import crash_fix as crash_fixes
 from app.ui import split_notices as said
+from app.ui.measure_desk import MeasureDesk
 from app.ui.model_desk import ModelDesk
 from app.ui.notices import DISMISS, Notice, of_problem
 from app.ui.orphan_desk import OrphanDesk
 from app.ui.pages.split_page import SplitPage
+from app.ui.plan_desk import LONGEST, PlanDesk
+from app.ui.reports import Reports
 from app.ui.split_inputs import SplitInputs
-from app.ui.split_plan import Answer, Question, answer, gain, largest_context, left_over
+from app.ui.split_plan import gain, left_over
 from app.ui.split_presenter import present
-from app.ui.split_wishes import SplitWishes
 from app.ui.start_desk import StartDesk
-from app.ui.wording import tokens
 from engine.contract.errors import SplitpinError
-from engine.contract.estimate import KV_PAGE_TOKENS
 from engine.contract.facts import HardwareFacts
-from engine.contract.plan import MemoryPlan, SimulatedGpu, Tier
-from engine.contract.units import round_up
-
-_LONGEST = "longest context"  # what a notice is about
+from engine.contract.plan import MemoryPlan, SimulatedGpu
 
 
 class SplitDesk(QObject):
@@ -48,6 +49,7 @@ class SplitDesk(QObject):
     add_model_wanted: a model folder is to be added.
     remove_model_wanted: a model folder (Path) is to leave the list; its files stay.
     log_wanted: a log file (its path) is to be opened.
+    page_file_wanted: the system's settings of the page file are to be opened.
     start_refused: a start that was asked for is not possible now; the page says why.
     changed: something that the tray shows may have changed.
     """
@@ -61,6 +63,7 @@ class SplitDesk(QObject):
     add_model_wanted = Signal()
     remove_model_wanted = Signal(object)
     log_wanted = Signal(str)
+    page_file_wanted = Signal()
     start_refused = Signal()
     changed = Signal()
 
@@ -70,9 +73,11 @@ class SplitDesk(QObject):
         store: SessionStore,
         watch: OrphanWatch,
         background: Background,
+        measurement: Measurement,
         *,
         read_facts: Callable[[], HardwareFacts],
         simulated_gpu: SimulatedGpu | None = None,
+        can_open_page_file: bool = False,
         clock: Callable[[], datetime] = datetime.now,
         parent: QObject | None = None,
     ) -> None:
@@ -81,33 +86,50 @@ class SplitDesk(QObject):
         self._background = background
         self._read_facts = read_facts
         self._clock = clock
-        self._models = ModelDesk(background, is_fixed=lambda: self._inputs.session.running, parent=self)
-        self._wishes = SplitWishes(simulated_gpu)
-        self._facts: HardwareFacts | None = None
-        self._answer = Answer()
+        self._can_open_page_file = can_open_page_file
         self._inputs = SplitInputs(session=store.state)
+        self._models = ModelDesk(background, is_fixed=lambda: self._inputs.session.running, parent=self)
+        self._plans = PlanDesk(
+            self._models, is_fixed=lambda: self._inputs.session.running, simulated_gpu=simulated_gpu, parent=self
+        )
         self._left_over = OrphanDesk(watch, self)
-        self._reports: list[Notice] = []
+        self._reports = Reports(self)
         self._start = StartDesk(self._left_over, background, read_facts, self)
-        page.stop_wished.connect(self._wish_stop)
-        page.context_wished.connect(self.wish_context)
-        page.pinned_wished.connect(lambda count: self._wish(pinned_layers=count))
-        page.tier_wished.connect(self._wish_tier)
-        page.start_wanted.connect(self.start)
-        page.stop_wanted.connect(self.stop_wanted)
-        page.model_wished.connect(self._models.choose)
-        page.add_model_wanted.connect(self.add_model_wanted)
-        page.notice_acted.connect(self._acted)
+        self._once: dict[str, Any] = {}  # wishes for the start that is on its way, and for no other
+        self._measure = MeasureDesk(measurement, self)
+        self._connect_page(page)
         self._models.chosen.connect(self._model_chosen)
-        self._models.read.connect(self._replan)
+        self._models.read.connect(self._plans.plan)
+        self._plans.planned.connect(self._show)
+        self._plans.wishes_changed.connect(self.wishes_changed)
+        self._plans.pins_limited.connect(self.pins_limited)
+        self._plans.reported.connect(self.report)
         store.changed.connect(self._session_changed)
+        watch.verdicts.connect(self._plans.take_verdicts)
         self._left_over.changed.connect(self._show)
         self._left_over.memory_changed.connect(self.read_machine)
+        self._left_over.reported.connect(self.report)
         self._start.changed.connect(self._show)
         self._start.cleared.connect(self._start_cleared)
         self._start.refused.connect(self.start_refused)
         self._start.failed.connect(self._no_facts)
-        self._left_over.reported.connect(self.report)
+        self._reports.changed.connect(self._show)
+        self._measure.changed.connect(self._show)
+        self._measure.read_wanted.connect(self.read_machine)
+        self._measure.reported.connect(self.report)
+
+    def _connect_page(self, page: SplitPage) -> None:
+        page.stop_wished.connect(lambda index: self._wishing(lambda: self._plans.wish_stop(index)))
+        page.context_wished.connect(self.wish_context)
+        page.pinned_wished.connect(lambda count: self._wishing(lambda: self._plans.wish(pinned_layers=count)))
+        page.tier_wished.connect(lambda layer, tier: self._wishing(lambda: self._plans.wish_tier(layer, tier)))
+        page.start_wanted.connect(self.start)
+        page.stop_wanted.connect(self.stop_wanted)
+        page.measure_wanted.connect(lambda: self._measure.measure(self._inputs))
+        page.cancel_wanted.connect(self._measure.cancel)
+        page.model_wished.connect(self._models.choose)
+        page.add_model_wanted.connect(self.add_model_wanted)
+        page.notice_acted.connect(self._acted)
 
     # -- what others ask ------------------------------------------------------------------------------------------
 
@@ -117,41 +139,72 @@ class SplitDesk(QObject):
         return self._inputs
 
     @property
-    def orphans(self) -> tuple[Orphan, ...]:
-        return self._left_over.orphans
-
-    @property
     def plan(self) -> MemoryPlan | None:
         """What Start would send."""
-        return self._answer.plan
+        return self._plans.answer.plan
+
+    @property
+    def wishes(self) -> Wishes:
+        """The wishes for the chosen model, with those that hold for all of them."""
+        return self._plans.wishes
 
     @property
     def why_not_start(self) -> str | None:
         """Why Start is impossible now, in a few words; None: it is possible."""
         if self._models.entry is None:
             return "no model"
+        if self._measure.state is not None:
+            return "this PC is being measured"
         if self._inputs.blocked is not None:
-            return "this model can only be planned"
-        if self._answer.plan is not None:
+            return self._inputs.blocked_briefly
+        if self.plan is not None:
             return None
         return "this split does not fit" if self._inputs.problem is not None else "the machine is being read"
 
+    @property
+    def measuring(self) -> MeasureDesk:
+        """Measures this PC."""
+        return self._measure
+
+    @property
+    def left_over(self) -> OrphanDesk:
+        """Ends what is left over."""
+        return self._left_over
+
     def report(self, notice: Notice) -> None:
-        """Show a notice until it is dismissed."""
-        self._reports.append(notice)
+        """Show a notice until it is dismissed or out of date."""
+        self._reports.add(notice)
+
+    def show_known(self, known: Experience) -> None:
+        """What runs and measurements have taught of this PC."""
+        self._inputs = replace(self._inputs, known=known)
         self._show()
 
-    def _forget(self, about: str) -> None:
-        self._reports = [kept for kept in self._reports if kept.about != about]
+    def limit_pins(self, most_bytes: int | None) -> None:
+        """Pin at most this much, whatever the quota; None: as much as the quota allows."""
+        self._plans.limit_pins(most_bytes)
+
+    def wish_context(self, wanted: int | None) -> None:
+        """An exact context, rounded up to whole pages; None: the largest that fits."""
+        self._wishing(lambda: self._plans.wish_context(wanted))
+
+    def close(self) -> None:
+        """The program ends: no measurement and no timer outlives it."""
+        self._measure.cancel()
+        self._reports.close()
+
+    def _wishing(self, wish: Callable[[], None]) -> None:
+        self._reports.forget(LONGEST)
+        wish()
 
     # -- model and machine ----------------------------------------------------------------------------------------
 
     def show_library(self, library: Library, saved: dict[Path, Wishes], current: Path | None) -> None:
         """Take the list of models and their wishes, and choose one."""
-        self._wishes.saved = saved
+        self._plans.take_saved(saved)
         self._models.show_library(library, current)
         if self._models.entry is None:
-            self._answer = Answer()
+            self._plans.forget()
         self._show()
 
     def choose(self, folder: Path) -> None:
@@ -159,8 +212,9 @@ class SplitDesk(QObject):
         self._models.choose(folder)
 
     def _model_chosen(self, entry: ModelEntry) -> None:
-        self._forget(_LONGEST)
-        self._answer = Answer()
+        self._reports.forget(LONGEST)
+        self._reports.drop_outdated()
+        self._plans.forget()
         self.model_changed.emit(entry)
         self._show()
 
@@ -169,83 +223,36 @@ class SplitDesk(QObject):
         self._background.run(self._read_facts, self._got_facts, self._no_facts)
 
     def _got_facts(self, facts: HardwareFacts) -> None:
-        self._facts = facts
-        self._replan()
+        self._plans.take_facts(facts)
+        self._measure.tell(self._inputs)
 
     def _no_facts(self, error: SplitpinError) -> None:
         self.report(of_problem(error.problem))
-
-    # -- wishes ---------------------------------------------------------------------------------------------------
-
-    @property
-    def wishes(self) -> Wishes:
-        """The wishes for the chosen model, with those that hold for all of them."""
-        return self._wishes.of(self._models.folder)
-
-    def limit_pins(self, most_bytes: int | None) -> None:
-        """Pin at most this much, whatever the quota; None: as much as the quota allows."""
-        self._wishes.pin_cap_bytes = most_bytes
-        if most_bytes is not None and self.wishes.pinned_layers is not None:
-            self._keep(pinned_layers=None)  # a number of layers that was chosen before may be more than that
-        self._replan()
-
-    def _wish(self, **changes: object) -> None:
-        if self._inputs.session.running:
-            return
-        self._forget(_LONGEST)
-        self._keep(**changes)
-        self._replan()
-
-    def _keep(self, **changes: object) -> None:
-        if (folder := self._models.folder) is not None:
-            self.wishes_changed.emit(folder, self._wishes.change(folder, **changes))
-
-    def _wish_stop(self, index: int) -> None:
-        stops = self._answer.stops.stops
-        if index < len(stops):
-            self._wish(context_tokens=stops[index].context_tokens)
-
-    def wish_context(self, wanted: int | None) -> None:
-        """An exact context, rounded up to whole pages; None: the largest that fits."""
-        if (question := self._question) is None:
-            return
-        if wanted is None:
-            wanted = largest_context(question, self._answer.stops)
-        if wanted is None:
-            return
-        most = question.shape.max_context_tokens
-        self._wish(context_tokens=min(round_up(min(wanted, most), KV_PAGE_TOKENS), most))
-        if wanted > most:
-            self.report(Notice("info", f"The longest context of this model is {tokens(most)}", about=_LONGEST))
-
-    def _wish_tier(self, layer: int, tier: Tier | None) -> None:
-        forced = {other: kept for other, kept in self.wishes.forced.items() if other != layer}
-        self._wish(forced=forced if tier is None else {**forced, layer: tier})
-
-    def _limit_pins(self, most_bytes: int | None) -> None:
-        self.limit_pins(most_bytes)
-        if self.wishes.simulated_gpu is None:  # what a simulated GPU refused says nothing of this PC
-            self.pins_limited.emit(most_bytes)
 
     # -- the engine -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Look for left-over engines, read the machine once more, plan, start."""
+        self._start_with({})
+
+    def _start_with(self, wishes: dict[str, Any]) -> None:
         if self._start.busy or self._inputs.session.running:
             return
         if self.why_not_start is not None:
             self.start_refused.emit()
             return
+        self._once = wishes
         self._start.begin()
 
     def _start_cleared(self, facts: HardwareFacts) -> None:
-        self._facts = facts
-        self._replan()
-        if self._answer.plan is None:
+        self._plans.take_facts(facts)
+        question, once, self._once = self._plans.question, self._once, {}
+        plan = question.with_wishes(**once).possible() if once and question is not None else self.plan
+        if plan is None:
             self.start_refused.emit()
             return
-        self._reports = [kept for kept in self._reports if kept.severity != "ok"]
-        self.launch_wanted.emit(self._answer.plan)
+        self._reports.drop_outdated()
+        self.launch_wanted.emit(plan)
 
     def _session_changed(self, session: SessionState) -> None:
         before = self._inputs.session
@@ -254,75 +261,76 @@ class SplitDesk(QObject):
         if session.stage is EngineStage.READY and before.stage is not EngineStage.READY:
             ready_at = f"{self._clock():%H:%M}"
         self._inputs = replace(self._inputs, session=session, loading=loading, ready_at=ready_at)
+        if before.running is not session.running:
+            self._reports.drop_outdated()
         if before.running and not session.running:
             self.read_machine()  # the engine's memory is free again
         self._show()
 
-    def end_orphan(self) -> None:
-        """End the left-over process that is shown."""
-        self._left_over.end_first()
-
     # -- notices --------------------------------------------------------------------------------------------------
 
+    def _deeds(self) -> dict[str, Callable[[], object]]:
+        """What the buttons of notices do; those that follow a fix of the plan are in `_acted`."""
+        return {
+            crash_fixes.START: self.start,
+            crash_fixes.START_WITH: self._start_changed,
+            crash_fixes.OPEN_PAGE_FILE: self.page_file_wanted.emit,
+            crash_fixes.USE_PORT: lambda: self.port_wished.emit(said.fixing_port(self._inputs)),
+            said.START_ANYWAY: self._start.go_on,
+            said.LARGEST: lambda: self.wish_context(None),
+            said.READ_MACHINE: self.read_machine,
+            said.MEASURE: lambda: self._measure.measure(self._inputs),
+            said.READ_AGAIN: self._models.read_again,
+            said.REMOVE: lambda: self.remove_model_wanted.emit(self._models.folder),
+            said.OPEN_LOG: lambda: self.log_wanted.emit(said.log_file(self._inputs)),
+            said.LIMIT_PINS: lambda: self._plans.keep_limit(said.granted_pin_bytes(self._inputs)),
+            said.LIFT_LIMIT: lambda: self._plans.keep_limit(None),
+            said.END: self._left_over.end_first,
+            said.END_ASKED: self._left_over.end_asked,
+            said.KEEP: self._left_over.keep_asked,
+        }
+
     def _acted(self, notice: Notice, action: str) -> None:
-        match action:
-            case said.START:
-                self.start()
-            case said.USE_PORT:
-                if (port := said.fixing_port(self._inputs)) is not None:
-                    self.port_wished.emit(port)
-            case said.START_ANYWAY:
-                self._start.go_on()
-            case said.LARGEST:
-                self.wish_context(None)
-            case said.READ_AGAIN:
-                self._models.read_again()
-            case said.REMOVE:
-                self.remove_model_wanted.emit(self._models.folder)
-            case said.OPEN_LOG:
-                self.log_wanted.emit(said.log_file(self._inputs))
-            case said.LIMIT_PINS:
-                if (granted := said.granted_pin_bytes(self._inputs)) is not None:
-                    self._limit_pins(granted)
-            case said.LIFT_LIMIT:
-                self._limit_pins(None)
-            case said.END:
-                self._left_over.end_first()
-            case said.END_ASKED:
-                self._left_over.end_asked()
-            case said.KEEP:
-                self._left_over.keep_asked()
-            case _ if action == DISMISS:
-                self._left_over.forget_refusal()
-                self._reports = [kept for kept in self._reports if kept != notice]
+        if action == DISMISS:
+            self._left_over.forget_refusal()
+            self._reports.dismiss(notice)
+        elif action == crash_fixes.COPY_DETAILS:
+            QGuiApplication.clipboard().setText(f"{notice.title}\n{notice.text}\n{notice.details}")
+        elif (fix := said.fix_of(self._inputs, action)) is None:
+            self._deeds()[action]()
+        elif fix.change == "end_process":
+            self._left_over.end_pids([pid for pid in fix.numbers.values() if isinstance(pid, int)])
+        else:
+            self._wishing(lambda: self._plans.follow(fix))
         self._show()
 
-    def _replan(self) -> None:
-        if (question := self._question) is not None:
-            self._answer = answer(question)
-        self._show()
+    def _start_changed(self) -> None:
+        """Start with what avoids the crash that is shown."""
+        if (fix := self._crash_fix()) is None:
+            return
+        if "pinned_layers" in fix.wishes:  # the page shows that, and takes it back
+            self._wishing(lambda: self._plans.wish(**fix.wishes))
+        self._start_with(fix.wishes)
 
-    @property
-    def _question(self) -> Question | None:
-        """What there is to plan; None until model and machine are read."""
-        shape, facts, folder = self._models.shape, self._facts, self._models.folder
-        return None if shape is None or facts is None or folder is None else Question(shape, facts, self.wishes, folder)
+    def _crash_fix(self) -> crash_fixes.CrashFix | None:
+        return crash_fixes.crash_fix(self._inputs, self._plans.question, can_open_page_file=self._can_open_page_file)
 
     def _show(self) -> None:
-        found = self._answer
+        found = self._plans.answer
         self._inputs = replace(
             self._inputs,
             model_name=None if self._models.entry is None else self._models.entry.name,
             shape=self._models.shape,
-            facts=self._facts,
+            facts=self._plans.facts,
             wishes=self.wishes,
             plan=found.plan,
             drawn=found.drawn,
             problem=self._models.problem or found.problem,
             stops=found.stops,
             quota=found.quota,
-            left_over=left_over(self.orphans),
+            left_over=left_over(self._left_over.orphans),
             starting=self._start.busy,
+            measuring=self._measure.state,
         )
         self._page.show_models(self._models.entries, self._models.entry)
         self._page.show_view(present(self._inputs))
@@ -332,18 +340,19 @@ class SplitDesk(QObject):
                     self._inputs,
                     self._clock(),
                     largest_context=found.largest_context,
-                    orphans=self.orphans,
+                    orphans=self._left_over.orphans,
                     gain=self._gain(),
                     refused=self._left_over.refused,
                     asked=self._left_over.asked,
                     ending=self._left_over.ending,
-                    reports=tuple(self._reports),
+                    reports=self._reports.notices,
                     removable=self._models.removable,
+                    crash_fix=self._crash_fix(),
                 )
             )
         )
         self.changed.emit()
 
     def _gain(self) -> str:
-        ours, question = self._left_over.ours, self._question
+        ours, question = self._left_over.ours, self._plans.question
         return gain(question, ours) if ours and question is not None else ""

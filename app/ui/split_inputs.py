@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from app.core.learned import Experience
+from app.core.measuring import Measuring
 from app.core.session import EngineStage, SessionState
 from app.planning.stops import SliderStops
 from app.planning.wishes import Wishes
@@ -20,10 +22,16 @@ class QuotaFacts:
     source: Source
     reason: str = ""
     rule: str = ""  # how it was assumed
+    ceiling_bytes: int | None = None  # what the system names as its limit
 
     @property
     def assumed(self) -> bool:
         return self.source is Source.ASSUMED
+
+    @property
+    def tried(self) -> bool:
+        """Whether somebody tried it or decided it, rather than a rule or a reading."""
+        return self.source not in (Source.ASSUMED, Source.READ)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +47,8 @@ class SplitInputs:
     """`plan` is for the wishes; `drawn` may be shown instead where `problem` says why there is none.
 
     `loading` is the last progress the engine told, also after it is ready; `ready_at` a time of day in words;
-    `starting`: Start was pressed, and what comes before the engine is on its way.
+    `starting`: Start was pressed, and what comes before the engine is on its way. `known` is what runs and measurements
+    taught of this PC; None until it was read.
     """
 
     model_name: str | None = None
@@ -56,6 +65,8 @@ class SplitInputs:
     ready_at: str = ""
     left_over: LeftOver = LeftOver()
     starting: bool = False
+    known: Experience | None = None
+    measuring: Measuring | None = None
 
     @property
     def shown(self) -> MemoryPlan | None:
@@ -73,7 +84,31 @@ class SplitInputs:
             return "This folder holds no weight files; the plan is made from config.json alone"
         if self.shape.not_runnable is not None:
             return f"{self.shape.not_runnable[0].upper()}{self.shape.not_runnable[1:]}; this is a plan only"
+        if self.replayed:
+            return "This is a recorded machine; an engine can only be started on the PC it was recorded on"
         return None
+
+    @property
+    def replayed(self) -> bool:
+        """The machine was read from a file. A simulated GPU runs in the memory of this PC all the same."""
+        return self.facts is not None and self.facts.recorded and self.wishes.simulated_gpu is None
+
+    @property
+    def blocked_briefly(self) -> str:
+        """The same in a few words."""
+        return "a recorded machine" if self.replayed else "this model can only be planned"
+
+    @property
+    def measurable(self) -> bool:
+        """Whether this is a PC that can be measured, and a moment for it."""
+        idle = not self.session.running and not self.starting and self.measuring is None
+        return idle and self.facts is not None and not self.facts.recorded and self.wishes.simulated_gpu is None
+
+    @property
+    def pins_measurable(self) -> bool:
+        """Whether how much can be pinned is only assumed or read, and can be tried out."""
+        gpu = None if self.facts is None else self.facts.cuda_gpu
+        return self.measurable and gpu is not None and self.quota is not None and not self.quota.tried
 
     @property
     def ready(self) -> bool:

@@ -1,17 +1,17 @@
 """Which notices the Split page shows in a state: problems of the plan, of the engine, of left-over processes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from app.core.session import EngineStage
 from app.orphans.verdicts import Orphan
 from app.planning.advice import advice
 from app.ui import notices
+from app.ui.crash_fix import CrashFix
 from app.ui.notices import Action, Notice
 from app.ui.split_inputs import SplitInputs
-from app.ui.wording import tokens
-from engine.contract.errors import Problem
-from engine.contract.facts import Source
+from app.ui.wording import layers, tokens
+from engine.contract.errors import FixOption, Problem
 from engine.contract.residency import ResidencyReport
 from engine.contract.units import gib
 
@@ -32,13 +32,14 @@ class NoticeInputs:
     ending: tuple[int, ...] = ()
     reports: tuple[Notice, ...] = ()
     removable: bool = False
+    crash_fix: CrashFix | None = None
 
 
-LARGEST, READ_AGAIN, REMOVE, START, START_ANYWAY, OPEN_LOG, LIMIT_PINS, LIFT_LIMIT, END, END_ASKED, KEEP = (
+LARGEST, READ_AGAIN, READ_MACHINE, REMOVE, START_ANYWAY, OPEN_LOG, LIMIT_PINS, LIFT_LIMIT, END, END_ASKED, KEEP = (
     "largest",
     "read_again",
+    "read_machine",
     "remove",
-    "start",
     "start_anyway",
     "open_log",
     "limit_pins",
@@ -47,7 +48,10 @@ LARGEST, READ_AGAIN, REMOVE, START, START_ANYWAY, OPEN_LOG, LIMIT_PINS, LIFT_LIM
     "end_asked",
     "keep",
 )
-USE_PORT = "use_port"
+MEASURE = "measure"
+_FIX = "fix_"  # and the kind of change
+_MOST_FIX_BUTTONS = 2
+_ELSEWHERE = frozenset({"free_ram", "free_vram", "free_commit", "page_file", "close_programs", "two_changes"})
 
 
 def compose(inputs: NoticeInputs) -> tuple[Notice, ...]:
@@ -55,8 +59,7 @@ def compose(inputs: NoticeInputs) -> tuple[Notice, ...]:
     split = inputs.split
     found = [*_of_orphans(inputs), *inputs.reports]
     if split.session.stage is EngineStage.FAILED:
-        log = (Action("Open log", OPEN_LOG),) if log_file(split) is not None else ()
-        found.append(notices.of_failure(split.session, *_after_failure(split), *log))
+        found.append(_of_failure(split, inputs.crash_fix))
     if split.session.residency is not None:
         found += _of_shortfall(split.session.residency, split.wishes.pin_cap_bytes)
     if split.problem is not None and not split.session.running:
@@ -68,15 +71,15 @@ def compose(inputs: NoticeInputs) -> tuple[Notice, ...]:
     return tuple(notice for notice in found if notice is not None)
 
 
-def _after_failure(split: SplitInputs) -> tuple[Action, ...]:
-    """The smallest change that works first."""
-    if split.plan is None:
-        return ()
+def _of_failure(split: SplitInputs, fix: CrashFix | None) -> Notice | None:
+    """Why the engine stopped by itself, and the smallest change that works."""
     problem = split.session.problem
-    ports = [fix for fix in problem.fixes if fix.change == "port"] if problem is not None else []
-    if ports:
-        return (Action(ports[0].sentence, USE_PORT, "primary"),)
-    return (Action("Start again", START, "primary"),)
+    if problem is None:
+        return None
+    if fix is not None and fix.saw:
+        problem = problem.model_copy(update={"fix": f"{fix.saw} {problem.fix}"})
+    log = (Action("Open log", OPEN_LOG),) if log_file(split) is not None else ()
+    return notices.of_problem(problem, *(() if fix is None else (fix.action,)), *log)
 
 
 def fixing_port(split: SplitInputs) -> int | None:
@@ -87,10 +90,49 @@ def fixing_port(split: SplitInputs) -> int | None:
 
 
 def _of_plan(inputs: NoticeInputs, problem: Problem) -> Notice:
-    if inputs.largest_context is None:
-        return notices.of_problem(problem, dismissable=False)
-    action = Action(f"Use {tokens(inputs.largest_context)}", LARGEST, "primary")
-    return notices.of_problem(problem, action, dismissable=False)
+    """Changes that the page can make are buttons, the first one first; all of them are told."""
+    more = [f"Or: {fix.sentence[0].lower()}{fix.sentence[1:]}" for fix in problem.fixes[1:]]
+    actions = [action for fix in problem.fixes if (action := _fixing(fix)) is not None][:_MOST_FIX_BUTTONS]
+    if not any(fix.change == "context_tokens" for fix in problem.fixes) and inputs.largest_context is not None:
+        actions.append(Action(f"Use {tokens(inputs.largest_context)}", LARGEST))
+    elsewhere = any(fix.change in _ELSEWHERE for fix in problem.fixes)
+    if elsewhere and not inputs.split.replayed:
+        actions.append(Action("Check again", READ_MACHINE))
+    actions = [replace(one, kind=one.kind or ("" if place else "primary")) for place, one in enumerate(actions)]
+    told = problem.model_copy(update={"fix": " ".join([problem.fix, *more])})
+    return notices.of_problem(told, *actions[:_MOST_FIX_BUTTONS], dismissable=False)
+
+
+def _fixing(fix: FixOption) -> Action | None:
+    """The button of a change that is made on the page; None: it is made elsewhere."""
+    number = next(iter(fix.numbers.values()), None)
+    if fix.change == "allow_pageable":
+        return Action("Allow pageable layers", f"{_FIX}{fix.change}")
+    if fix.change == "kv_dtype":
+        return Action(f"Keep the KV cache in {fix.numbers['kv_dtype']}", f"{_FIX}{fix.change}")
+    if not isinstance(number, int):
+        return None
+    match fix.change:
+        case "context_tokens":
+            words = f"Use {tokens(number)}"
+        case "vram_layers":
+            words = f"Keep {layers(number)} in VRAM"
+        case "pinned_layers":
+            words = f"Pin {layers(number)}"
+        case "vram_reserve_bytes" | "ram_reserve_bytes":
+            words = f"Reserve {gib(number)}"
+        case "end_process":
+            ends = f"process {number}" if len(fix.numbers) == 1 else f"{len(fix.numbers)} processes"
+            return Action(f"End {ends}", f"{_FIX}{fix.change}", "danger")
+        case _:
+            return None
+    return Action(words, f"{_FIX}{fix.change}")
+
+
+def fix_of(split: SplitInputs, action: str) -> FixOption | None:
+    """The change that a button stands for; None where it is another button."""
+    fixes = () if split.problem is None else split.problem.fixes
+    return next((fix for fix in fixes if action == f"{_FIX}{fix.change}"), None)
 
 
 def _of_model(inputs: NoticeInputs, problem: Problem) -> Notice:
@@ -134,15 +176,24 @@ def _of_limit(split: SplitInputs) -> Notice | None:
 
 
 def _of_assumed_quota(split: SplitInputs) -> Notice | None:
+    """Until somebody has tried it. A banner that was answered stays away."""
     quota = split.quota
-    if quota is None or quota.source is not Source.ASSUMED or not split.on_gpu or split.session.running:
+    if quota is None or quota.tried or not split.on_gpu or split.session.running or split.measuring is not None:
         return None
     rule = f" ({quota.rule})" if quota.rule else ""
+    named = ""
+    if quota.ceiling_bytes is not None and quota.ceiling_bytes > quota.bytes:
+        named = f"The system names a limit of {gib(quota.ceiling_bytes)}, but drivers often refuse earlier. "
+    until = (
+        " until you measure. Measuring takes up to a minute and frees everything again."
+        if (split.pins_measurable)
+        else ". Layers that the driver refuses to pin are locked instead, and the engine reports which."
+    )
     return Notice(
         "info",
         "The pinned-memory quota of this PC is not measured yet",
-        f"Splitpin plans with {gib(quota.bytes)}{rule}. Layers that the driver refuses to pin are locked instead, and "
-        "the engine reports which.",
+        f"{named}Splitpin plans with {gib(quota.bytes)}{rule}{until}",
+        (Action("Measure now", MEASURE, "primary"),) if split.pins_measurable else (),
         about="quota",
     )
 

@@ -1,10 +1,12 @@
 """From wishes to what the Split page needs: plan or refusal, stops, quota. Pure; every number is the planner's."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from app.orphans.verdicts import Orphan
+from app.planning.held import Held
+from app.planning.others import Program
 from app.planning.planner import make_plan
 from app.planning.quota import pin_quota
 from app.planning.stops import SliderStops, slider_stops
@@ -20,12 +22,14 @@ from engine.contract.shape import ModelShape
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is to be planned: model, machine, wishes."""
+    """What is to be planned: model, machine, wishes; and what left-over processes and other programs hold."""
 
     shape: ModelShape
     facts: HardwareFacts
     wishes: Wishes
     folder: Path
+    held: tuple[Held, ...] = ()
+    programs: tuple[Program, ...] = ()
 
     def plan(self) -> MemoryPlan:
         """The plan for the wishes.
@@ -33,11 +37,25 @@ class Question:
         Raises:
             SplitpinError: they do not fit, or something is not known.
         """
-        return make_plan(self.shape, self.facts, self.wishes, model_dir=str(self.folder))
+        return make_plan(
+            self.shape,
+            self.facts,
+            self.wishes,
+            model_dir=str(self.folder),
+            held=self.held,
+            programs=self.programs,
+        )
 
     def with_wishes(self, **changes: object) -> "Question":
         """The same question with other wishes."""
-        return Question(self.shape, self.facts, self.wishes.model_copy(update=changes), self.folder)
+        return replace(self, wishes=self.wishes.model_copy(update=changes))
+
+    def possible(self) -> MemoryPlan | None:
+        """The plan, or None where there is none."""
+        try:
+            return self.plan()
+        except SplitpinError:
+            return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +84,14 @@ def answer(question: Question) -> Answer:
 def largest_context(question: Question, stops: SliderStops) -> int | None:
     """The longest context of a stop for which the other wishes can be kept; None: there is none."""
     for stop in reversed(stops.stops):
-        if _try(question.with_wishes(context_tokens=stop.context_tokens)) is not None:
+        if question.with_wishes(context_tokens=stop.context_tokens).possible() is not None:
             return stop.context_tokens
     return None
 
 
 def gain(question: Question, orphans: Sequence[Orphan]) -> str:
     """What the plan would win if left-over processes were gone, in words; empty if nothing."""
-    now, then = _try(question), _try(_without(question, orphans))
+    now, then = question.possible(), _without(question, orphans).possible()
     if then is None:
         return ""
     if now is None:
@@ -102,32 +120,25 @@ def _without(question: Question, orphans: Sequence[Orphan]) -> Question:
         for gpu in facts.gpus
     )
     freed = {"ram_available": _less(facts.ram_available, -held.ram_bytes), "gpus": gpus}
-    return Question(question.shape, facts.model_copy(update=freed), question.wishes, question.folder)
+    return replace(question, facts=facts.model_copy(update=freed))
 
 
 def _less(reading: Reading, amount_bytes: int) -> Reading:
     return reading if reading.value is None else reading.model_copy(update={"value": reading.value - amount_bytes})
 
 
-def _try(question: Question) -> MemoryPlan | None:
-    try:
-        return question.plan()
-    except SplitpinError:
-        return None
-
-
 def _drawn(question: Question, largest: int | None) -> MemoryPlan | None:
     """The nearest thing to the wish that can be shown: with pageable layers, or shorter, or beyond what the system
     promises. It is never sent to an engine."""
     open_ended = {"commit_limit": UNKNOWN, "commit_used": UNKNOWN}
-    endless = Question(question.shape, question.facts.model_copy(update=open_ended), question.wishes, question.folder)
+    endless = replace(question, facts=question.facts.model_copy(update=open_ended))
     attempts = [question.with_wishes(allow_pageable=True)]
     if largest is not None:
         attempts.append(question.with_wishes(context_tokens=largest))
     attempts.append(endless.with_wishes(allow_pageable=True))
     attempts.append(endless.with_wishes(allow_pageable=True, context_tokens=KV_PAGE_TOKENS))
     attempts.append(endless.with_wishes(allow_pageable=True, context_tokens=KV_PAGE_TOKENS, pinned_layers=0, forced={}))
-    return next((plan for attempt in attempts if (plan := _try(attempt)) is not None), None)
+    return next((plan for attempt in attempts if (plan := attempt.possible()) is not None), None)
 
 
 def _stops(question: Question) -> SliderStops:
@@ -142,4 +153,4 @@ def _quota(question: Question) -> QuotaFacts | None:
     if found.bytes is None:
         return None  # only RAM limits
     rule = found.terms[0].what if found.source is Source.ASSUMED and found.terms else ""
-    return QuotaFacts(found.bytes, found.source, found.reason, rule)
+    return QuotaFacts(found.bytes, found.source, found.reason, rule, found.ceiling_bytes)

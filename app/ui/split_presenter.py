@@ -1,8 +1,10 @@
 """The Split page as a value: one pure function from everything it depends on."""
 
+from app.core.measuring import Measuring
 from app.core.session import EngineStage
 from app.ui.split_bars import bars
 from app.ui.split_inputs import SplitInputs
+from app.ui.split_speed import speed_view
 from app.ui.split_strip import strip
 from app.ui.split_view import (
     MainButton,
@@ -37,6 +39,7 @@ def present(inputs: SplitInputs) -> SplitView:
         pill=pill(inputs),
         button=_button(inputs),
         tiles=_tiles(inputs, cells),
+        speed=speed_view(inputs),
         slider=_slider(inputs, cells),
         quick_marks=_quick_marks(inputs),
         strip=cells,
@@ -64,7 +67,7 @@ def _tags(inputs: SplitInputs) -> tuple[Tag, ...]:
         made.append(Tag("Simulated GPU", "Host memory with the limits of a GPU; it computes on the CPU"))
     elif inputs.facts is not None and not inputs.on_gpu:
         made.append(NO_GPU)
-    if inputs.blocked is not None:
+    if inputs.blocked is not None and not inputs.replayed:
         made.append(Tag("Plan only", inputs.blocked))
     if inputs.facts is not None and inputs.facts.recorded:
         label = inputs.facts.label
@@ -74,6 +77,8 @@ def _tags(inputs: SplitInputs) -> tuple[Tag, ...]:
 
 def pill(inputs: SplitInputs) -> PillView:
     """Shape and word of the engine's state."""
+    if inputs.measuring is not None:
+        return _measuring_pill(inputs.measuring)
     if inputs.starting:
         return PillView("Starting", "accent", "arc", None)
     match inputs.session.stage:
@@ -103,7 +108,17 @@ def pill(inputs: SplitInputs) -> PillView:
     return PillView("Stopped")
 
 
+def _measuring_pill(measuring: Measuring) -> PillView:
+    if measuring.what == "pins":
+        goal = measuring.goal_bytes
+        share = min(1.0, measuring.pinned_bytes / goal) if goal else None
+        return PillView(f"Measuring {gib(measuring.pinned_bytes)}", "accent", "arc", share)
+    return PillView("Measuring speed" if measuring.what == "speed" else "Measuring", "accent", "arc", None)
+
+
 def _button(inputs: SplitInputs) -> MainButton:
+    if inputs.measuring is not None:
+        return MainButton("Cancel", "measuring", hint="Stop measuring and free everything")
     if inputs.starting:
         return MainButton("Start engine", "starting", enabled=False, hint="Looking for left-over engines")
     match inputs.session.stage:
@@ -184,13 +199,13 @@ def _locked_tile(inputs: SplitInputs, plan: MemoryPlan, cells: StripView) -> Til
         return Tile("Locked layers", f"{count} + {pageable}", detail, "warn" if allowed else "error")
     if differs := _changed(plan, cells, Tier.LOCKED):
         return Tile("Locked layers", f"{count}", f"{differs}{size} on the CPU", "warn")
-    return Tile("Locked layers", f"{count}", f"{size}, computed on the CPU" if count else "no layer runs on the CPU")
+    return Tile("Locked layers", f"{count}", f"{size} on the CPU" if count else "none runs on the CPU")
 
 
 def _cpu_layers_tile(cells: StripView) -> Tile:
     size = sum(cell.bytes for cell in cells.cells)
     pageable = cells.count(Tier.PAGEABLE)
-    detail = f"{gib(size)}, computed on the CPU"
+    detail = f"{gib(size)} on the CPU"
     if pageable:
         return Tile("Layers in RAM", f"{len(cells.cells)}", f"{detail}; {pageable} may be moved to disk", "warn")
     return Tile("Layers in RAM", f"{len(cells.cells)}", detail)

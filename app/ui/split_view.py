@@ -9,7 +9,7 @@ Tone = Literal["muted", "warn", "error"]
 PillShape = Literal["ring", "arc", "dot", "triangle", "cross"]
 PillTone = Literal["text2", "accent", "ok", "warn", "error"]
 SegmentKind = Literal["other", "leftover", "weights", "runtime", "kv", "slots", "vram", "pinned", "locked", "pageable"]
-MainAction = Literal["start", "starting", "stop", "stopping"]
+MainAction = Literal["start", "starting", "stop", "stopping", "measuring"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,20 @@ class Tile:
     @property
     def spoken(self) -> str:
         return f"{self.caption}: {self.value}. {self.detail}"
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedView:
+    """The speed line. `value` is empty where nothing is known; `hint` says it in one sentence."""
+
+    value: str
+    detail: str
+    hint: str
+    measurable: bool = False  # a click may measure what is missing
+
+    @property
+    def caption(self) -> str:
+        return "Tokens per second" if self.value else "Speed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +190,7 @@ class SplitView:
     pill: PillView
     button: MainButton
     tiles: tuple[Tile, ...] = ()
+    speed: SpeedView | None = None
     slider: SliderView = SliderView()
     quick_marks: tuple[QuickMark, ...] = ()
     strip: StripView = StripView()

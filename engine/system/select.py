@@ -124,6 +124,15 @@ def hold_process(identity: ProcessIdentity) -> None:
         hold(identity)
 
 
+def page_file_settings() -> str | None:
+    """The program that shows where the size of the page file is set; None where there is no such thing.
+
+    "Advanced system settings", from where it is one button: the page itself has no documented way in.
+    """
+    windows = os.environ.get("SYSTEMROOT", "C:/Windows")
+    return f"{windows}/System32/SystemPropertiesAdvanced.exe" if _WINDOWS else None
+
+
 def allow_foreground(pid: int) -> None:
     """Let another process raise its window in our place. Only Windows asks for that."""
     if _WINDOWS:

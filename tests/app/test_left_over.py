@@ -67,7 +67,7 @@ def test_t13_one_click_ends_the_invisible_child_and_tells_what_came_back(
         [banner] = [each for each in banners.banners if "holds" in each.notice.text]
         assert banner.notice.title == "An engine process from an earlier run still holds memory"
         assert "GiB of RAM" in banner.notice.text and "Started" in banner.notice.text
-        offered = {pid for orphan in app.desk.orphans for pid in orphan.pids}
+        offered = {pid for orphan in app.desk.left_over.orphans for pid in orphan.pids}
         assert worker.pid in offered
         assert double.pid not in offered
         [button] = [each for each in banner.findChildren(QPushButton) if each.text().startswith("End ")]
@@ -75,7 +75,7 @@ def test_t13_one_click_ends_the_invisible_child_and_tells_what_came_back(
         qtbot.waitUntil(lambda: any(each.notice.title.startswith("Ended") for each in banners.banners), timeout=WAIT_MS)
         assert not lives(worker)
         assert lives(double)
-        qtbot.waitUntil(lambda: app.desk.orphans == (), timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: app.desk.left_over.orphans == (), timeout=WAIT_MS)
     finally:
         app.close()
         app.window.deleteLater()

@@ -110,7 +110,7 @@ class FakeEngine:
             if self.stopping.wait(options.layer_delay_ms / 1000):
                 return
             if options.crash_at_layer is not None and place == options.crash_at_layer:
-                print("fatal: scripted crash while loading", file=sys.stderr, flush=True)
+                print(options.last_words, file=sys.stderr, flush=True)
                 os._exit(options.crash_code)
             if options.fail_at_layer is not None and place == options.fail_at_layer:
                 raise NotEnoughRamError(
@@ -356,6 +356,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--fail-pins-from", type=int, metavar="K", help="pinned layers fall to locked after K of them")
     parser.add_argument("--crash-at-layer", type=int, metavar="K", help="die without a word before the K-th layer")
     parser.add_argument("--crash-code", type=int, default=ABRUPT_EXIT)
+    parser.add_argument("--last-words", default="fatal: scripted crash while loading", help="of the log before it dies")
     parser.add_argument("--fail-at-layer", type=int, metavar="K", help="a typed Failed event before the K-th layer")
     parser.add_argument("--wire", type=int, default=WIRE_VERSION, help="protocol version to claim")
     parser.add_argument("--ignore-stop", action="store_true", help="neither Stop nor SIGTERM ends it")

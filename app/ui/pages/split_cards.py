@@ -12,11 +12,12 @@ from app.ui.widgets.label import Label
 from app.ui.widgets.layer_strip import LayerStrip
 from app.ui.widgets.legend import Legend
 from app.ui.widgets.memory_bar import MemoryBar
-from app.ui.widgets.number_tile import ContextTile, NumberTile
+from app.ui.widgets.number_tile import ContextTile, NumberTile, SpeedTile
 from app.ui.widgets.split_slider import SplitSlider
 from app.ui.widgets.switch import Switch
 
 _TILES = 4
+_SHARES = (22, 13, 22, 17, 20)  # of the width: what the longest numbers of each need in the narrowest window
 
 
 class TradeCard(Card):
@@ -24,9 +25,11 @@ class TradeCard(Card):
 
     Signals:
         marked: a quick mark was pressed (tokens, or None for the largest that fits).
+        measure_wanted: the speed of this PC is to be measured.
     """
 
     marked = Signal(object)
+    measure_wanted = Signal()
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(spacing=5, bottom=6, parent=parent)
@@ -34,10 +37,12 @@ class TradeCard(Card):
         self._marks: tuple[QuickMark, ...] = ()
         self.context = ContextTile()
         self.tiles: tuple[NumberTile, ...] = (self.context, *(NumberTile() for _ in range(_TILES - 1)))
+        self.speed = SpeedTile(theme)
+        self.speed.measure_wanted.connect(self.measure_wanted)
         numbers = QHBoxLayout()
         numbers.setSpacing(12)
-        for tile in self.tiles:
-            numbers.addWidget(tile, 1)
+        for tile, share in zip((*self.tiles, self.speed), _SHARES, strict=True):
+            numbers.addWidget(tile, share)
         self._left = Label("", 12, Weight.Medium, role="muted")
         self._right = Label("", 12, Weight.Medium, role="muted")
         self._mark_row = QHBoxLayout()
@@ -61,6 +66,9 @@ class TradeCard(Card):
             tile.setVisible(index < len(view.tiles))
             if index < len(view.tiles):
                 tile.show_tile(view.tiles[index])
+        self.speed.setVisible(view.speed is not None)
+        if view.speed is not None:
+            self.speed.show_speed(view.speed)
         slider = view.slider
         self._left.say(slider.captions[0])
         self._right.say(slider.captions[1])

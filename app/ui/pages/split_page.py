@@ -29,6 +29,7 @@ class SplitPage(QWidget):
     pinned_wished: a number of layers to pin, or None to fill the quota.
     tier_wished: a tier for one layer, or None to leave it to the planner.
     start_wanted, stop_wanted: the main button.
+    measure_wanted, cancel_wanted: a measurement of this PC is to begin, or to end early.
     model_wished: a model folder (Path) was chosen.
     add_model_wanted: a folder is to be added.
     notice_acted: a button of a banner (notice, id).
@@ -40,6 +41,8 @@ class SplitPage(QWidget):
     tier_wished = Signal(int, object)
     start_wanted = Signal()
     stop_wanted = Signal()
+    measure_wanted = Signal()
+    cancel_wanted = Signal()
     model_wished = Signal(object)
     add_model_wanted = Signal()
     notice_acted = Signal(object, str)
@@ -121,6 +124,7 @@ class SplitPage(QWidget):
         self.trade.slider.valueChanged.connect(self._slider_moved)
         self.trade.context.entered.connect(lambda count: self.context_wished.emit(count))
         self.trade.marked.connect(self.context_wished)
+        self.trade.measure_wanted.connect(self.measure_wanted)
         self.layers.pinned_wished.connect(self.pinned_wished)
         self.layers.strip.menu_wanted.connect(self._open_tier_menu)
 
@@ -169,10 +173,13 @@ class SplitPage(QWidget):
             self._tags.addWidget(label, 0, Qt.AlignmentFlag.AlignVCenter)
 
     def _main_clicked(self) -> None:
-        if self._view is not None and self._view.button.action == "stop":
-            self.stop_wanted.emit()
-        else:
-            self.start_wanted.emit()
+        match self._view.button.action if self._view is not None else "start":
+            case "stop":
+                self.stop_wanted.emit()
+            case "measuring":
+                self.cancel_wanted.emit()
+            case _:
+                self.start_wanted.emit()
 
     def _slider_moved(self, value: int) -> None:
         self.stop_wished.emit(value)

@@ -7,11 +7,13 @@ from PySide6.QtGui import QFontMetrics, QKeyEvent
 from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QPushButton, QSizePolicy, QStackedLayout, QVBoxLayout, QWidget
 from typing_extensions import override
 
-from app.ui.split_view import Tile
-from app.ui.theme import Weight, display_font
+from app.ui.split_view import SpeedView, Tile
+from app.ui.theme import Theme, Weight, display_font
+from app.ui.widgets.action_button import ActionButton
 from app.ui.widgets.label import ElidedLabel, Label
 
 _NUMBER_PX = 24
+_LINK_PADDING_PX = 4  # of the style sheet: the words stand under the caption
 _TYPED = re.compile(r"(\d{1,3}(?:[,. ']\d{3})+|\d+)(?:[.,](\d{1,2}))?\s*([km]?)\s*(?:tokens?)?", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20}
 NOT_A_NUMBER = "Type a number, such as 33792 or 32k"
@@ -60,6 +62,47 @@ class NumberTile(QWidget):
         self._show_value(tile)
         self._show_detail()
         self.setAccessibleName(tile.spoken)
+
+
+class SpeedTile(NumberTile):
+    """The speed of the split; where it is not known, a link to measure it stands in its place.
+
+    Signals:
+        measure_wanted: the link was pressed.
+    """
+
+    measure_wanted = Signal()
+
+    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+        self._link = ActionButton(theme, "Measure now", kind="link")
+        self._none = Label("Not known", 15, Weight.DemiBold, role="muted")
+        super().__init__(parent)
+        self._link.clicked.connect(self.measure_wanted)
+
+    @override
+    def _place_value(self) -> None:
+        super()._place_value()
+        holder = QWidget()
+        holder.setFixedHeight(self._value.sizeHint().height())
+        row = QHBoxLayout(holder)
+        row.setContentsMargins(-_LINK_PADDING_PX, 0, 0, 0)
+        self._none.setContentsMargins(_LINK_PADDING_PX, 0, 0, 0)
+        for shown in (self._link, self._none):
+            row.addWidget(shown, 0, Qt.AlignmentFlag.AlignVCenter)
+        row.addStretch()
+        self._instead = holder
+        self.column.addWidget(holder)
+
+    def show_speed(self, view: SpeedView) -> None:
+        """What is known, or the way to know it."""
+        self.show_tile(Tile(view.caption, view.value, view.detail))
+        self._value.setVisible(bool(view.value))
+        self._instead.setVisible(not view.value)
+        self._link.setVisible(view.measurable)
+        self._none.setVisible(not view.measurable)
+        self._detail.say_hint(view.hint)
+        self.setAccessibleName(view.hint)
+        self._link.setAccessibleDescription(view.hint)
 
 
 class ContextTile(NumberTile):

@@ -1,32 +1,43 @@
 """A Split page with its desk, engine and left-over processes, all in the test's hands."""
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
+from app.core.learned import LearnedStore
 from app.core.library import Library
+from app.core.measuring import measure_rates, probe_pins
 from app.link.background import Background
 from app.link.engine_process import EngineProcess
+from app.link.learning import Learning
+from app.link.measurement import Measurement
 from app.link.orphan_watch import OrphanWatch
 from app.link.store import SessionStore
 from app.orphans.sweep import EndReport
-from app.orphans.verdicts import Orphan, Verdicts
+from app.orphans.verdicts import Orphan, ProgramUse, Verdicts
 from app.planning.wishes import Wishes
 from app.supervision.ledger import RunLedger
 from app.ui.pages.split_page import SplitPage
 from app.ui.split_desk import SplitDesk
 from app.ui.theme import Theme
-from engine.contract.errors import UsageError
+from engine.contract.errors import SplitpinError, UsageError
 from engine.contract.facts import HardwareFacts
 from engine.contract.plan import SimulatedGpu
 from tests.app.supervision.recorder import FAST, fake_engine
 from tests.app.ui import samples
 
 WAIT_MS = 30_000
+
+
+def measuring(mode: str) -> list[str]:
+    """The command of a child that measures nothing."""
+    return [sys.executable, "-m", "tests.support.fake_measurement", mode]
 
 
 @dataclass
@@ -38,11 +49,19 @@ class World:
     ended: list[int] = field(default_factory=list)
     denied: bool = False
     blind: bool = False
+    probe: str = "refused"  # mode of the fake measurement
+    refused: SplitpinError | None = None  # why nothing can be measured now
+    windows: bool = False
+    programs: tuple[ProgramUse, ...] = ()
+
+    def refuse_measuring(self) -> None:
+        if self.refused is not None:
+            raise self.refused
 
     def scan(self) -> Verdicts:
         if self.blind:
             raise UsageError("The process table cannot be read.", "Start again.")
-        return Verdicts(orphans=tuple(self.orphans))
+        return Verdicts(orphans=tuple(self.orphans), programs=self.programs)
 
     def end(self, orphan: Orphan, give_up: Callable[[], bool]) -> EndReport:
         if self.denied:
@@ -84,15 +103,28 @@ class DeskKit:
         self.page = SplitPage(theme)
         self.page.resize(980, 800)
         qtbot.addWidget(self.page)
+        self.learning = Learning(
+            lambda: self.world.facts, LearnedStore(folder / "learned.json"), self.background, self.store
+        )
+        self.measurement = Measurement(
+            self.learning,
+            self.background,
+            refuse=self.world.refuse_measuring,
+            probe=partial(probe_pins, argv=measuring(self.world.probe)),
+            rates=partial(measure_rates, argv=measuring("rates")),
+        )
         self.desk = SplitDesk(
             self.page,
             self.store,
             self.watch,
             self.background,
-            read_facts=lambda: self.world.facts,
+            self.measurement,
+            read_facts=self.learning.read_facts,
             simulated_gpu=simulated_gpu,
+            can_open_page_file=self.world.windows,
             clock=lambda: datetime(2026, 9, 1, 14, 6),
         )
+        self.learning.learned.connect(self.desk.show_known)
         self.desk.launch_wanted.connect(self.engine.start)
         self.desk.stop_wanted.connect(self.engine.stop)
 
@@ -100,6 +132,7 @@ class DeskKit:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.desk.close()
         assert self.engine.close()
         self.watch.close()
         assert self.background.close()

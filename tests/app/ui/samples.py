@@ -2,9 +2,13 @@
 
 from dataclasses import replace
 
+from app.core.learned import Experience, machine_of
+from app.core.measuring import Measuring
 from app.core.session import ActiveRequest, EngineStage, ReadSpan, SessionState
+from app.planning.speed import run_of
 from app.planning.stops import Marker, SliderStops, Stop
 from app.planning.wishes import Wishes
+from app.supervision.exit_words import explain_end
 from app.ui.split_inputs import LeftOver, QuotaFacts, SplitInputs
 from app.ui.tray_view import Glyph
 from engine.contract.errors import NotEnoughRamError, Problem
@@ -13,6 +17,7 @@ from engine.contract.events import LayerSettled, Loading
 from engine.contract.facts import GpuFacts, HardwareFacts, Reading, Source
 from engine.contract.formats import WeightFormat
 from engine.contract.plan import MemoryPlan, Pool, SimulatedGpu, Tier
+from engine.contract.rates import KernelRates, MeasuredRates
 from engine.contract.residency import LayerResidency, ResidencyReport
 from engine.contract.shape import ExpertShape, KvShape, LayerShape, ModelShape
 from engine.contract.units import GIB, MIB
@@ -237,8 +242,37 @@ def unknown_quota() -> SplitInputs:
         stopped(),
         plan=plan_of(MINIMAX, 7, 40, context=42_240),
         stops=SliderStops(stops_of(CONTEXTS).stops, Marker(0, 40, "quota", assumed=True)),
-        quota=QuotaFacts(int(76.7 * GIB), Source.ASSUMED, "assumed, not measured", "40 % of RAM"),
+        quota=QuotaFacts(
+            int(76.7 * GIB), Source.ASSUMED, "assumed, not measured", "40 % of RAM", ceiling_bytes=int(95.9 * GIB)
+        ),
     )
+
+
+def measuring() -> SplitInputs:
+    """The probe for pinned memory has come to 41 GiB."""
+    return replace(unknown_quota(), measuring=Measuring("pins", 41 * GIB, int(95.9 * GIB)))
+
+
+def with_speed(inputs: SplitInputs, *, runs: int = 0) -> SplitInputs:
+    """This PC was measured, or has run the very split."""
+    assert inputs.plan is not None
+    form, kernel = inputs.plan.model.expert_format, KernelRates(bytes_s=4e10, flops_s=9e11)
+    rates = MeasuredRates(
+        device="RTX 5090",
+        threads=16,
+        cpu={form: kernel},
+        call_s=2e-5,
+        memcpy_bytes_s=3e10,
+        gpu={form: KernelRates(bytes_s=1.2e12, flops_s=1e14)},
+        gpu_call_s=2e-5,
+        pinned_copy_bytes_s=5e10,
+        pageable_copy_bytes_s=1.5e10,
+        elapsed_s=6,
+    )
+    run = run_of(inputs.plan, prompt_tokens=900, answer_tokens=400, decode_tok_s=9.1, prefill_tok_s=310.0)
+    assert run is not None
+    known = Experience(machine=machine_of(BIG), rates=rates, runs=(run,) * runs)
+    return replace(inputs, known=known)
 
 
 def orphan() -> SplitInputs:
@@ -263,6 +297,19 @@ def crashed() -> SplitInputs:
         numbers={"exit_code": "0xC0000005", "elapsed_s": 14},
     )
     return replace(base, session=SessionState(stage=EngineStage.FAILED, plan=base.plan, problem=problem))
+
+
+def pins_refused() -> SplitInputs:
+    """The engine ended when the driver refused the 42nd layer."""
+    base = stopped()
+    assert base.plan is not None
+    stopped_by = explain_end(1, ("RuntimeError: cudaHostRegister failed: out of memory",), log_file="engine.log")
+    pinned = [layer for layer, tier in zip(MINIMAX.moe_layers, base.plan.tiers, strict=True) if tier is Tier.PINNED]
+    settled = {layer: LayerSettled(layer=layer, asked=Tier.PINNED, settled=Tier.PINNED) for layer in pinned[:41]}
+    return replace(
+        base,
+        session=SessionState(stage=EngineStage.FAILED, plan=base.plan, problem=stopped_by.problem, settled=settled),
+    )
 
 
 def no_gpu() -> SplitInputs:

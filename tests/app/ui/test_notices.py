@@ -3,12 +3,18 @@
 from dataclasses import replace
 from datetime import datetime
 
+import pytest
+
+from app.core.measuring import Measuring
 from app.orphans.verdicts import Confidence, Orphan
 from app.planning.wishes import Wishes
 from app.ui import notices
+from app.ui.crash_fix import crash_fix
 from app.ui.notices import Action, Notice
-from app.ui.split_notices import NoticeInputs, compose, granted_pin_bytes
-from engine.contract.errors import NotEnoughRamError
+from app.ui.split_inputs import QuotaFacts, SplitInputs
+from app.ui.split_notices import NoticeInputs, compose, fix_of, granted_pin_bytes
+from engine.contract.errors import FixOption, NotEnoughRamError
+from engine.contract.facts import Source
 from engine.contract.processes import ProcessIdentity
 from engine.contract.units import GIB
 from tests.app.ui import samples
@@ -110,14 +116,69 @@ def test_a_limit_that_the_user_set_answers_the_shortfall_and_can_be_taken_back()
     assert len(compose(NoticeInputs(higher, NOW))) == 2, "less was granted than the limit"
 
 
+def failed(inputs: SplitInputs) -> Notice:
+    """The notice of an engine that stopped by an error."""
+    fix = crash_fix(inputs, None, can_open_page_file=False)
+    return compose(NoticeInputs(inputs, NOW, crash_fix=fix))[0]
+
+
 def test_a_failed_engine_offers_its_log_where_there_is_one() -> None:
     inputs = samples.crashed()
     assert inputs.session.problem is not None
-    assert [action.label for action in compose(NoticeInputs(inputs, NOW))[0].actions] == ["Start again"]
+    assert [action.label for action in failed(inputs).actions] == ["Start again"]
     numbers = {**inputs.session.problem.numbers, "log_file": "/runs/1/engine.log"}
     problem = inputs.session.problem.model_copy(update={"numbers": numbers})
     logged = replace(inputs, session=replace(inputs.session, problem=problem))
-    assert [action.label for action in compose(NoticeInputs(logged, NOW))[0].actions] == ["Start again", "Open log"]
+    assert [action.label for action in failed(logged).actions] == ["Start again", "Open log"]
+
+
+def _fix(change: str, sentence: str, **numbers: int) -> FixOption:
+    return FixOption(change=change, sentence=sentence, numbers=numbers)
+
+
+def test_changes_of_the_page_that_cure_a_refusal_are_buttons_and_all_of_them_are_told() -> None:
+    fixes = (
+        FixOption(
+            change="context_tokens",
+            sentence="Choose a context of at most 8,192 tokens.",
+            numbers={"context_tokens": 8192},
+        ),
+        FixOption(
+            change="end_process", sentence="End python.exe (PID 7), which holds 3.0 GiB of RAM.", numbers={"end_pid": 7}
+        ),
+        FixOption(change="free_ram", sentence="Close other programs.", numbers={"ram_available_bytes": GIB}),
+    )
+    over = samples.over()
+    assert over.problem is not None
+    problem = over.problem.model_copy(update={"fix": fixes[0].sentence, "fixes": fixes})
+    notice = compose(NoticeInputs(replace(over, problem=problem), NOW, largest_context=4096))[0]
+    assert notice.actions == (
+        Action("Use 8,192 tokens", "fix_context_tokens", "primary"),
+        Action("End process 7", "fix_end_process", "danger"),
+    )
+    assert notice.text.endswith("Or: end python.exe (PID 7), which holds 3.0 GiB of RAM. Or: close other programs.")
+    assert fix_of(replace(over, problem=problem), "fix_end_process") == fixes[1]
+    assert fix_of(replace(over, problem=problem), "fix_vram_layers") is None
+
+
+@pytest.mark.parametrize(
+    ("change", "number", "label"),
+    [
+        ("vram_layers", 3, "Keep 3 layers in VRAM"),
+        ("pinned_layers", 1, "Pin 1 layer"),
+        ("ram_reserve_bytes", 2 * GIB, "Reserve 2.0 GiB"),
+        ("allow_pageable", "yes", "Allow pageable layers"),
+        ("kv_dtype", "fp8", "Keep the KV cache in fp8"),
+        ("free_ram", GIB, "Check again"),
+    ],
+)
+def test_each_kind_of_change_has_its_button(change: str, number: int | str, label: str) -> None:
+    over = samples.over()
+    assert over.problem is not None
+    fix = FixOption(change=change, sentence="Do it.", numbers={change: number})
+    problem = over.problem.model_copy(update={"fixes": (fix,)})
+    notice = compose(NoticeInputs(replace(over, problem=problem), NOW))[0]
+    assert [(action.label, action.kind) for action in notice.actions] == [(label, "primary")]
 
 
 def test_a_folder_that_cannot_be_read_can_be_read_again_or_leave_the_list() -> None:
@@ -132,6 +193,22 @@ def test_an_assumed_quota_is_said_once_and_not_while_the_engine_runs() -> None:
     ]
     assert titles(NoticeInputs(samples.stopped(), NOW)) == []
     assert titles(NoticeInputs(samples.ready(), NOW)) == []
+    measuring = replace(samples.unknown_quota(), measuring=Measuring("pins"))
+    assert titles(NoticeInputs(measuring, NOW)) == []
+
+
+def test_a_quota_that_nobody_tried_can_be_measured_by_a_click_and_says_what_that_takes() -> None:
+    found = compose(NoticeInputs(samples.unknown_quota(), NOW))[0]
+    assert found.actions == (Action("Measure now", "measure", "primary"),)
+    assert found.text == (
+        "The system names a limit of 95.9 GiB, but drivers often refuse earlier. Splitpin plans with 76.7 GiB (40 % of "
+        "RAM) until you measure. Measuring takes up to a minute and frees everything again."
+    )
+    read = replace(samples.unknown_quota(), quota=QuotaFacts(50 * GIB, Source.READ))
+    assert compose(NoticeInputs(read, NOW))[0].actions == found.actions, "a reading is no trial"
+    facts = samples.BIG.model_copy(update={"recorded": True})
+    recorded = compose(NoticeInputs(replace(samples.unknown_quota(), facts=facts), NOW))
+    assert [notice.actions for notice in recorded if notice.about == "quota"] == [()]
 
 
 def test_a_refused_start_offers_to_end_the_process_or_to_start_anyway() -> None:
@@ -157,6 +234,8 @@ def test_a_model_that_can_only_be_planned_says_why() -> None:
 def test_texts_are_plain() -> None:
     every = [samples.over(), samples.settled(), samples.crashed(), samples.unknown_quota(), samples.unreadable()]
     for inputs in every:
-        for notice in compose(NoticeInputs(inputs, NOW, largest_context=4096, orphans=(an_orphan(),))):
+        fix = crash_fix(inputs, None, can_open_page_file=True)
+        known = NoticeInputs(inputs, NOW, largest_context=4096, orphans=(an_orphan(),), crash_fix=fix)
+        for notice in compose(known):
             said = f"{notice.title} {notice.text} {' '.join(a.label for a in notice.actions)}".lower()
             assert not any(word in said for word in ("!", "sorry", "please", "oops", "went wrong", "kill"))

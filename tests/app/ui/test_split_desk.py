@@ -5,9 +5,12 @@ from pathlib import Path
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
+from app.orphans.verdicts import ProgramUse
 from app.planning.wishes import Wishes
+from app.ui.notices import Notice
 from app.ui.theme import Theme
 from engine.contract.facts import Reading, Source
 from engine.contract.plan import SimulatedGpu, Tier
@@ -138,6 +141,50 @@ def test_a_crash_is_said_in_words_and_can_be_started_again(
         kit.wait_for("failed")
 
 
+def test_after_a_refused_pin_one_button_starts_with_as_many_layers_as_could_be_pinned(
+    qtbot: QtBot, theme: Theme, tmp_path: Path, model: Path
+) -> None:
+    limits = SimulatedGpu(vram_bytes=8 * MIB, pin_bytes=1 * MIB)
+    words = ("--crash-at-layer", "4", "--last-words", "cudaHostRegister failed: out of memory")
+    with DeskKit(qtbot, theme, tmp_path, engine_options=words, simulated_gpu=limits) as kit:
+        kit.open(model, Wishes(vram_layers=1, context_tokens=1024))
+        kit.page.main_button.click()
+        kit.wait_for("failed")
+        pinned = sum(one.settled is Tier.PINNED for one in kit.store.state.settled.values())
+        assert 0 < pinned < 5
+        assert f"{pinned} layers" in kit.page.banners.banners[0].notice.text
+        kit.press(f"Start with {pinned} pinned layers")
+        qtbot.waitUntil(lambda: kit.store.state.running, timeout=WAIT_MS)
+        assert kit.store.state.plan is not None
+        assert kit.store.state.plan.layers_in(Tier.PINNED) == pinned
+        assert not kit.page.layers.fill.isChecked(), "the page shows it, and can take it back"
+        kit.wait_for("failed")
+
+
+def test_what_is_wrong_with_an_installation_can_be_copied_for_whoever_helps(
+    qtbot: QtBot, qapp: QApplication, theme: Theme, tmp_path: Path, model: Path
+) -> None:
+    words = ("--crash-at-layer", "1", "--last-words", "ImportError: DLL load failed while importing torch")
+    with DeskKit(qtbot, theme, tmp_path, engine_options=words) as kit:
+        kit.open(model)
+        kit.page.main_button.click()
+        kit.wait_for("failed")
+        kit.press("Copy details")
+        assert "DLL load failed while importing torch" in qapp.clipboard().text()
+
+
+def test_a_commit_limit_is_answered_by_the_settings_of_the_page_file(
+    qtbot: QtBot, theme: Theme, tmp_path: Path, model: Path
+) -> None:
+    words = ("--crash-at-layer", "1", "--last-words", "OSError: [WinError 1455] The paging file is too small")
+    with DeskKit(qtbot, theme, tmp_path, World(windows=True), engine_options=words) as kit:
+        kit.open(model)
+        kit.page.main_button.click()
+        kit.wait_for("failed")
+        with qtbot.waitSignal(kit.desk.page_file_wanted):
+            kit.press("Open page-file settings")
+
+
 def test_start_is_refused_while_an_engine_of_ours_holds_memory_unless_the_user_says_so(
     qtbot: QtBot, theme: Theme, tmp_path: Path, model: Path
 ) -> None:
@@ -162,7 +209,7 @@ def test_one_click_ends_a_process_of_ours_and_reports_what_came_back(
         kit.press("End process")
         qtbot.waitUntil(lambda: kit.titles == ["Ended. 1.0 GiB of RAM came back in 0.8 s"], timeout=WAIT_MS)
         assert world.ended == [18244]
-        assert kit.desk.orphans == ()
+        assert kit.desk.left_over.orphans == ()
 
 
 def test_a_process_that_may_be_somebody_elses_needs_a_second_click(
@@ -331,7 +378,7 @@ def test_facts_that_grow_are_followed(qtbot: QtBot, theme: Theme, tmp_path: Path
         kit.open(model)
         kit.world.facts = samples.NO_GPU.model_copy(update={"ram_total": Reading(value=64 * GIB, source=Source.READ)})
         kit.desk.read_machine()
-        qtbot.waitUntil(lambda: kit.desk.inputs.facts is kit.world.facts, timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: kit.desk.inputs.facts == kit.world.facts, timeout=WAIT_MS)
 
 
 def test_a_process_table_that_cannot_be_read_is_told_and_refuses_no_start(
@@ -342,3 +389,64 @@ def test_a_process_table_that_cannot_be_read_is_told_and_refuses_no_start(
         kit.page.main_button.click()
         kit.wait_for("ready")
         assert kit.titles == ["The process table cannot be read"]
+
+
+def test_ending_a_left_over_engine_is_a_button_where_that_makes_the_split_fit(
+    qtbot: QtBot, theme: Theme, tmp_path: Path, model: Path
+) -> None:
+    short = samples.NO_GPU.model_copy(update={"ram_available": Reading(value=GIB, source=Source.READ)})
+    with DeskKit(qtbot, theme, tmp_path, World(facts=short, orphans=[an_orphan()])) as kit:
+        kit.open(model)
+        kit.watch.begin()
+        qtbot.waitUntil(lambda: "End process 18244" in kit.labels, timeout=WAIT_MS)
+        [refusal] = [one.notice for one in kit.page.banners.banners if "of RAM" in one.notice.title]
+        assert "end python.exe (PID 18244), which holds 28.9 GiB of RAM" in refusal.text.replace("End", "end")
+        kit.world.facts = samples.NO_GPU
+        kit.press("End process 18244")
+        qtbot.waitUntil(lambda: kit.desk.plan is not None, timeout=WAIT_MS)
+        assert kit.world.ended == [18244]
+
+
+def test_where_other_programs_hold_the_ram_they_are_named_and_the_pc_can_be_looked_at_again(
+    qtbot: QtBot, theme: Theme, tmp_path: Path, model: Path
+) -> None:
+    short = samples.NO_GPU.model_copy(update={"ram_available": Reading(value=GIB // 5, source=Source.READ)})
+    game = ProgramUse(name="game.exe", rss_bytes=20 * GIB, gpu_bytes=0)
+    with DeskKit(qtbot, theme, tmp_path, World(facts=short, programs=(game,))) as kit:
+        kit.open(model)
+        kit.watch.begin()
+        qtbot.waitUntil(lambda: "20.0 GiB by game.exe" in kit.page.banners.banners[0].notice.text, timeout=WAIT_MS)
+        assert kit.page.banners.banners[0].notice.text.startswith("Close other programs until")
+        kit.world.facts = samples.NO_GPU
+        kit.press("Check again")
+        qtbot.waitUntil(lambda: kit.desk.plan is not None, timeout=WAIT_MS)
+        assert kit.titles == []
+
+
+def test_a_recorded_machine_can_be_planned_for_and_not_started(
+    qtbot: QtBot, theme: Theme, tmp_path: Path, model: Path
+) -> None:
+    recorded = samples.NO_GPU.model_copy(update={"recorded": True})
+    with DeskKit(qtbot, theme, tmp_path, World(facts=recorded)) as kit:
+        kit.open(model)
+        assert not kit.page.main_button.isEnabled()
+        assert "recorded machine" in kit.page.main_button.toolTip()
+        assert kit.desk.why_not_start == "a recorded machine"
+        with qtbot.waitSignal(kit.desk.start_refused):
+            kit.desk.start()
+    limits = SimulatedGpu(vram_bytes=8 * MIB, pin_bytes=1 * MIB)
+    with DeskKit(qtbot, theme, tmp_path, World(facts=recorded), simulated_gpu=limits) as kit:
+        kit.open(model, Wishes(context_tokens=1024))
+        assert kit.desk.why_not_start is None, "a simulated GPU runs in the memory of this PC"
+
+
+def test_the_news_of_a_stop_is_over_with_the_next_start(
+    qtbot: QtBot, theme: Theme, tmp_path: Path, model: Path
+) -> None:
+    with DeskKit(qtbot, theme, tmp_path) as kit:
+        kit.open(model)
+        kit.desk.report(Notice("ok", "The engine stopped. 3.0 GiB of RAM came back", about="back"))
+        assert len(kit.titles) == 1
+        kit.page.main_button.click()
+        kit.wait_for("ready")
+        assert kit.titles == []

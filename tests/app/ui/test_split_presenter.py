@@ -32,7 +32,7 @@ def test_four_numbers_say_where_every_layer_goes() -> None:
     assert shown["Context (KV cache)"] == Tile("Context (KV cache)", "34,048 tokens", "8.1 GiB KV cache")
     assert (shown["Layers in VRAM"].value, shown["Layers in VRAM"].detail) == ("8", "15.2 GiB")
     assert (shown["Pinned layers"].value, shown["Pinned layers"].detail) == ("50", "94.9 of 95.6 GiB quota")
-    assert shown["Locked layers"].detail == "7.6 GiB, computed on the CPU"
+    assert shown["Locked layers"].detail == "7.6 GiB on the CPU"
 
 
 def test_an_assumed_quota_says_so_beside_the_number() -> None:

@@ -1,0 +1,63 @@
+"""The speed of the split on screen: what was measured or seen on this PC, as a range; never a formula's promise."""
+
+from app.planning.speed import Speed, needed_formats, not_measured, number_span, predict, speed_line
+from app.ui.split_inputs import SplitInputs
+from app.ui.split_view import SpeedView
+from engine.contract.formats import WeightFormat
+from engine.contract.plan import MemoryPlan
+
+
+def speed_view(inputs: SplitInputs) -> SpeedView | None:
+    """What is known of the speed; None where there is no split, or one that no engine will run."""
+    plan = inputs.shown
+    if plan is None or inputs.blocked is not None or (inputs.plan is None and not inputs.session.running):
+        return None
+    found = known_speed(inputs, plan)
+    if found is not None:
+        return SpeedView(number_span(found.decode_tok_s), source_words(found), f"{speed_line(found)}.")
+    if plan.device == "simulated":
+        return SpeedView("", "no run on this simulated GPU yet", "Speed: only runs tell that of a simulated GPU.")
+    if inputs.facts is not None and inputs.facts.recorded:
+        return SpeedView("", "this PC is not the recorded one", "Speed: a recorded machine cannot be measured.")
+    missing = missing_words(inputs, plan)
+    return SpeedView("", missing, f"Speed {missing}.", inputs.measurable)
+
+
+def known_speed(inputs: SplitInputs, plan: MemoryPlan) -> Speed | None:
+    """By runs and figures of this PC."""
+    known = inputs.known
+    return None if known is None else predict(plan, known.rates, known.runs)
+
+
+def missing_formats(inputs: SplitInputs) -> tuple[WeightFormat, ...]:
+    """Formats that the split on screen needs and that were not measured."""
+    plan = inputs.shown
+    if plan is None or plan.device == "simulated" or inputs.blocked is not None:
+        return ()
+    return not_measured(plan, None if inputs.known is None else inputs.known.rates)
+
+
+def wanted_formats(inputs: SplitInputs) -> tuple[WeightFormat, ...]:
+    """All formats of the model on the page."""
+    return () if inputs.shape is None or inputs.blocked is not None else needed_formats(inputs.shape)
+
+
+def missing_words(inputs: SplitInputs, plan: MemoryPlan) -> str:
+    """ "not measured on this PC", or for which formats where others were."""
+    rates = None if inputs.known is None else inputs.known.rates
+    missing = not_measured(plan, rates)
+    if rates is None or not rates.current or not missing:
+        return "not measured on this PC"
+    return f"not measured for {' and '.join(form.value.upper() for form in missing)}"
+
+
+def source_words(speed: Speed) -> str:
+    """ "from 3 runs of this split"."""
+    runs = f"{speed.runs} run{'' if speed.runs == 1 else 's'}"
+    match speed.basis:
+        case "runs of this split":
+            return f"from {runs} of this split"
+        case "runs of this model":
+            return f"from {runs} near this split"
+        case "figures of this PC":
+            return "from figures measured here"
