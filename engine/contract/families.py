@@ -22,10 +22,12 @@ _PICTURES = re.compile(
     r"|multi_modal_projector)\."
 )
 _TIED_WRAPPERS = frozenset({"kimi_k25"})
-_INSIDE_ONLY = frozenset({"step3p5"})  # published alone too, which transformers has no model for
+_INSIDE_ONLY = {"step3p5": "step3p7"}  # published alone too, which transformers has no model for
 _RENAMED = {  # wrapper and type as published; transformers builds the latter for them
     ("kimi_k25", "kimi_k2"): "deepseek_v3",
     ("", "dots3_note"): "dots3_note_text",  # its text part stands beside those for pictures and sound
+    ("step3p7", "step3p7"): "step3p5",
+    ("step3p7", "step3p7_text"): "step3p5",
 }
 _UNTIED_WRAPPERS = frozenset({"qwen3_vl_moe"})  # their text part alone would be tied
 
@@ -163,7 +165,7 @@ def _why_not(text: TextConfig) -> SplitpinError:
 
 def supported_families() -> tuple[str, ...]:
     """Model types with family rules, for people, in alphabetical order."""
-    return tuple(sorted(name.removesuffix("_text") for name in FAMILIES))
+    return tuple(sorted(_INSIDE_ONLY.get(name, name.removesuffix("_text")) for name in FAMILIES))
 
 
 def _list_fix() -> str:

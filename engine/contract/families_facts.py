@@ -15,7 +15,7 @@ _OTHER_NAMES: dict[str, tuple[str, ...]] = {
     "num_hidden_layers": ("n_layer", "n_layers"),
     "hidden_size": ("n_embd", "d_model"),
     "num_attention_heads": ("n_head", "n_heads"),
-    "num_key_value_heads": ("n_head_kv", "kv_n_heads", "num_attention_groups"),
+    "num_key_value_heads": ("n_head_kv", "num_attention_groups"),
     "max_position_embeddings": ("n_positions", "n_ctx", "model_max_length", "max_seq_len"),
     "num_experts": ("num_local_experts", "n_routed_experts", "moe_num_experts"),
     "num_experts_per_tok": ("moe_topk", "moe_k", "top_k_experts", "num_experts_per_token", "moe_top_k"),
@@ -43,11 +43,12 @@ class ConfigFacts:
         own.assumptions = self.assumptions
         return own
 
-    def with_tables(self, *keys: str) -> "ConfigFacts":
-        """The same where values may also stand in tables under these keys."""
-        tables = [table for key in keys if isinstance(table := self._values.get(key), dict)]
-        together = {str(name): value for table in tables for name, value in table.items() if name not in self._values}
-        return self.replaced(**together)
+    def table(self, key: str) -> "ConfigFacts":
+        """What stands in the table under a key; nothing where there is none."""
+        value = self._values.get(key)
+        own = ConfigFacts(value if isinstance(value, dict) else {}, self.model_type)
+        own.assumptions = self.assumptions
+        return own
 
     def shortened(self, keys: tuple[str, ...], layers: int, more: int) -> "ConfigFacts":
         """The same where lists under these keys that name `more` layers behind the last one end with it."""

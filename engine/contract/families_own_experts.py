@@ -32,14 +32,20 @@ def dbrx(facts: ConfigFacts, tied: bool) -> Anatomy:
         CannotEstimateError: a fact is missing, also one without which transformers cannot run the model.
         UnsupportedModelError: the model has no routed experts.
     """
-    own = facts.with_tables("attn_config", "ffn_config")
+    attention, experts = facts.table("attn_config"), facts.table("ffn_config")
     for key in ("clip_qkv", "rope_theta"):
-        if own.given(key) is None:
+        if attention.given(key) is None:
             raise CannotEstimateError(
                 f"config.json of this dbrx model does not say {key} in attn_config; transformers needs it.",
                 _FIX,
                 fact=key,
             )
+    own = facts.replaced(
+        num_key_value_heads=attention.required("kv_n_heads"),
+        num_experts=experts.required("moe_num_experts"),
+        num_experts_per_tok=experts.given("moe_top_k"),
+        ffn_hidden_size=experts.required("ffn_hidden_size"),
+    )
     return _DBRX(own, tied)
 
 

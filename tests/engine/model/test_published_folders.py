@@ -1,0 +1,45 @@
+"""Folders as they are published where transformers would save them otherwise."""
+
+import json
+import re
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from engine.contract.checkpoint import read_shape
+from tests.engine.model.conftest import Load
+from tests.support.reference import prefill, random_prompt, stock_logits
+from tests.support.tiny_families import tiny_family
+from tests.support.tiny_models import TinyModel, plan_for
+
+PROMPT = random_prompt(23)
+
+
+def _assert_answers(folder: Path, want: torch.Tensor, load: Load) -> None:
+    model = TinyModel(folder, read_shape(folder))
+    loaded = load(plan_for(model, "vplg"[: len(model.shape.moe_layers)].ljust(len(model.shape.moe_layers), "l")))
+    torch.testing.assert_close(prefill(loaded, PROMPT), want, rtol=0, atol=1e-5)
+
+
+def test_longcat_needs_no_weights_for_choices_that_compute_nothing(tmp_path: Path, load: Load) -> None:
+    model = tiny_family("longcat_flash", tmp_path)
+    want = stock_logits(model, PROMPT)[-1]
+    file = tmp_path / "model.safetensors"
+    tensors = load_file(file)
+    idle = [name for name in tensors if (match := re.search(r"experts\.(\d+)\.", name)) and int(match[1]) >= 8]
+    assert len(idle) == 3 * 4 * 2  # layers, choices, gate and up
+    save_file({name: tensor for name, tensor in tensors.items() if name not in idle}, file, metadata={"format": "pt"})
+    assert read_shape(tmp_path) == model.shape
+    _assert_answers(tmp_path, want, load)
+
+
+def test_dots3_runs_with_its_text_part_at_the_top_of_config_json(tmp_path: Path, load: Load) -> None:
+    model = tiny_family("dots3_note", tmp_path)
+    want = stock_logits(model, PROMPT)[-1]
+    file = tmp_path / "config.json"
+    config = json.loads(file.read_text("utf-8"))
+    text = config.pop("text_config")
+    file.write_text(json.dumps(text | config | {"model_type": "dots3_note"}), "utf-8")
+    assert read_shape(tmp_path).dense_bytes == model.shape.dense_bytes
+    _assert_answers(tmp_path, want, load)
