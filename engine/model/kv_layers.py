@@ -184,7 +184,8 @@ class IndexedKvLayer(KvLayer):  # type: ignore[no-untyped-call]
         self.indexed = 0
         stored = memory.view(dtype)[context_tokens * (kv.values_per_token - kv.index_dim) :]
         self.indexer_keys = stored.view(1, context_tokens, kv.index_dim)
-        self.indexer_position_ids: Tensor | None = None
+        self.indexer_position_ids: Tensor | None = None  # [axes, 1, tokens], where the model keeps them here
+        self._position_axes = 0  # known once it did
 
     def update_indexer(self, indexer_key_states: Tensor) -> Tensor:
         """Append keys [1, new, D]; all of them so far.
@@ -203,9 +204,11 @@ class IndexedKvLayer(KvLayer):  # type: ignore[no-untyped-call]
     def seek(self, place: int, tokens: int) -> None:
         super().seek(place, tokens)
         self.indexed = tokens
-        if self.indexer_position_ids is not None:  # [axes, 1, tokens]; those of a text are its numbers in every axis
-            axes, device = self.indexer_position_ids.shape[0], self.indexer_position_ids.device
-            self.indexer_position_ids = torch.arange(tokens, device=device).expand(axes, 1, tokens)
+        if self.indexer_position_ids is not None:
+            self._position_axes = self.indexer_position_ids.shape[0]
+        if self._position_axes:  # the positions of a text are its numbers in every axis
+            numbers = torch.arange(tokens, device=self.indexer_keys.device)
+            self.indexer_position_ids = numbers.expand(self._position_axes, 1, tokens)
 
     @override
     def move(self, source: int, target: int, tokens: int) -> None:

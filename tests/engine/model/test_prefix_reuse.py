@@ -126,6 +126,19 @@ def test_a_cancelled_prompt_keeps_what_was_computed(family: str, start: Start) -
     assert_as_cold(model, prompt, turn)
 
 
+@pytest.mark.parametrize("family", ["qwen3_moe", "gpt_oss", "qwen4_exp_text"])
+def test_a_request_that_is_cancelled_before_its_first_step_disturbs_nobody(family: str, start: Start) -> None:
+    """Qwen 4 keeps positions in one layer for all others; they are those of the sequence that goes on."""
+    model = start(family)
+    first = random_prompt(40)
+    told = ask(model, first, 3)
+    ask(model, random_prompt(30, seed=5), cancelled=lambda turn: True)
+    second = [*first, *told.answer, *random_prompt(6, seed=2)]
+    turn = ask(model, second, 4)
+    assert turn.reused == 42
+    assert_as_cold(model, second, turn)
+
+
 @pytest.mark.parametrize(("step", "cut", "snapshot"), [(2, 16, 0), (8, 62, 52)])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_after_a_step_that_failed_half_way_only_what_is_right_is_reused(
