@@ -7,14 +7,18 @@ from engine.contract.errors import Problem
 from engine.contract.events import (
     Event,
     Failed,
+    Heartbeat,
     Hello,
+    IntegrityBroken,
     LayerSettled,
     Listening,
     Loading,
+    PlanChanged,
     PrefillProgress,
     Ready,
     RequestDone,
     RequestStarted,
+    StepStalled,
     Stopped,
 )
 from engine.contract.plan import MemoryPlan
@@ -61,10 +65,14 @@ class ReadSpan:
 
 @dataclass(frozen=True, slots=True)
 class SessionState:
-    """Everything known of the engine. `plan` is the plan that was sent, not the one on the slider."""
+    """Everything known of the engine. `plan` is the plan it runs, not the one on the slider.
+
+    `stalled` is the step that runs for very long now; `findings` is where the engine's own books do not agree.
+    """
 
     stage: EngineStage = EngineStage.STOPPED
     plan: MemoryPlan | None = None
+    called: str = ""  # what the launcher calls the model; empty: by the name of its folder
     pid: int | None = None
     run_id: str | None = None
     host: str | None = None
@@ -75,7 +83,14 @@ class SessionState:
     residency: ResidencyReport | None = None
     request: ActiveRequest | None = None
     last_done: RequestDone | None = None
+    stalled: StepStalled | None = None
+    findings: tuple[str, ...] = ()
     problem: Problem | None = None
+
+    @property
+    def model_name(self) -> str | None:
+        """Of the model that was sent, for people; clients of the API know it by the name of its folder."""
+        return self.called or (None if self.plan is None else self.plan.model.name)
 
     @property
     def running(self) -> bool:
@@ -96,9 +111,10 @@ class SessionState:
 
 @dataclass(frozen=True, slots=True)
 class StartRequested:
-    """The launcher starts an engine with this plan."""
+    """The launcher starts an engine with this plan, for a model that it calls so."""
 
     plan: MemoryPlan
+    called: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +137,8 @@ Happening = Event | StartRequested | StopRequested | ProcessEnded
 def step(state: SessionState, happening: Happening) -> SessionState:
     """The next state. Never raises: an event that makes no sense in a state leaves it as it is."""
     match happening:
-        case StartRequested(plan=plan):
-            return state if state.running else SessionState(stage=EngineStage.STARTING, plan=plan)
+        case StartRequested(plan=plan, called=called):
+            return state if state.running else SessionState(stage=EngineStage.STARTING, plan=plan, called=called)
         case StopRequested():
             return replace(state, stage=EngineStage.STOPPING) if state.running else state
         case ProcessEnded(problem=problem):
@@ -142,15 +158,31 @@ def step(state: SessionState, happening: Happening) -> SessionState:
         case Ready(residency=residency):
             return replace(state, stage=_unless_stopping(state, EngineStage.READY), residency=residency, loading=None)
         case RequestStarted(request_id=request_id, prompt_tokens=prompt, reused_tokens=reused):
-            return replace(state, request=ActiveRequest(request_id, prompt, reused))
+            return replace(state, request=ActiveRequest(request_id, prompt, reused), stalled=None)
         case PrefillProgress(request_id=request_id, done_tokens=done):
             if state.request is None or state.request.request_id != request_id:
                 return state
-            return replace(state, request=replace(state.request, prefilled_tokens=done))
+            return replace(state, request=replace(state.request, prefilled_tokens=done), stalled=None)
         case RequestDone():
-            return replace(state, request=None, last_done=happening)
+            return replace(state, request=None, last_done=happening, stalled=None)
+        case Heartbeat():
+            return replace(state, stalled=None)
+        case StepStalled():
+            return replace(state, stalled=happening)
+        case PlanChanged(plan=plan, residency=residency):
+            return replace(state, plan=plan, residency=residency, settled=_as_settled(residency))
+        case IntegrityBroken(findings=findings):
+            return replace(state, findings=findings)
         case Stopped():
             return replace(state, stage=EngineStage.STOPPING)
+
+
+def _as_settled(residency: ResidencyReport) -> dict[int, LayerSettled]:
+    """What the layers would have told one by one."""
+    return {
+        one.layer: LayerSettled(layer=one.layer, asked=one.asked, settled=one.settled, cause=one.cause)
+        for one in residency.layers
+    }
 
 
 def _unless_stopping(state: SessionState, stage: EngineStage) -> EngineStage:
@@ -169,4 +201,6 @@ def _ended(state: SessionState, problem: Problem | None) -> SessionState:
     reported = state.problem or problem
     if state.stage is EngineStage.STOPPING or reported is None:
         return SessionState()
-    return SessionState(stage=EngineStage.FAILED, plan=state.plan, settled=state.settled, problem=reported)
+    return SessionState(
+        stage=EngineStage.FAILED, plan=state.plan, called=state.called, settled=state.settled, problem=reported
+    )

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from engine.banks.devices import Account, Mark
+from engine.banks.devices import Account, Mark, Room
 from engine.contract.errors import NotEnoughRamError
 from engine.system.protocols import PinRefusedError
 
@@ -23,6 +23,14 @@ class CpuDevice:
     def allocated(self) -> dict[str, int]:
         return dict(self._account.lines)
 
+    @property
+    def room(self) -> Room | None:
+        return self._account.room
+
+    @property
+    def pinned_bytes(self) -> int:
+        return 0
+
     def allocate(self, nbytes: int, what: str) -> Tensor:
         try:
             tensor = torch.zeros(nbytes, dtype=torch.uint8)
@@ -40,6 +48,9 @@ class CpuDevice:
     def pin(self, address: int, nbytes: int) -> None:
         raise PinRefusedError(asked_bytes=nbytes, code=None, words="there is no GPU")
 
+    def pin_buffer(self, address: int, nbytes: int) -> None:
+        self.pin(address, nbytes)
+
     def unpin(self, address: int) -> None:
         raise ValueError("nothing is pinned without a GPU")
 
@@ -48,12 +59,12 @@ class CpuDevice:
 
     def copy_in(self, target: Tensor, source: Tensor, after: Mark | None) -> Mark | None:
         target.copy_(source)
-    def pin_buffer(self, address: int, nbytes: int) -> None:
-        self.pin(address, nbytes)
-
         return None
 
     def wait(self, mark: Mark | None) -> None:
+        return None
+
+    def reach(self, mark: Mark | None) -> None:
         return None
 
     def synchronize(self) -> None:
@@ -61,6 +72,3 @@ class CpuDevice:
 
     def close(self) -> None:
         self._account.lines.clear()
-    def reach(self, mark: Mark | None) -> None:
-        return None
-

@@ -5,7 +5,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from engine.banks.devices import Account, Mark
+from engine.banks.devices import Account, Mark, Room
 from engine.banks.pin import Pinning
 from engine.contract.errors import NotEnoughVramError, SplitpinError
 from engine.system.protocols import PinRefusedError
@@ -83,6 +83,14 @@ class CudaDevice:
     def allocated(self) -> dict[str, int]:
         return dict(self._account.lines)
 
+    @property
+    def room(self) -> Room | None:
+        return None
+
+    @property
+    def pinned_bytes(self) -> int:
+        return self._pinning.pinned_bytes
+
     def allocate(self, nbytes: int, what: str) -> Tensor:
         try:
             tensor = torch.zeros(nbytes, dtype=torch.uint8, device=self.torch_device)
@@ -101,6 +109,9 @@ class CudaDevice:
     def pin(self, address: int, nbytes: int) -> None:
         self._pinning.pin(address, nbytes)
 
+    def pin_buffer(self, address: int, nbytes: int) -> None:
+        self._pinning.pin(address, nbytes)
+
     def unpin(self, address: int) -> None:
         self._pinning.unpin(address)
 
@@ -109,9 +120,6 @@ class CudaDevice:
 
     def copy_in(self, target: Tensor, source: Tensor, after: Mark | None) -> Mark | None:
         if isinstance(after, torch.cuda.Event):
-    def pin_buffer(self, address: int, nbytes: int) -> None:
-        self._pinning.pin(address, nbytes)
-
             self._copies.wait_event(after)
         with torch.cuda.stream(self._copies):
             target.copy_(source, non_blocking=True)
@@ -121,6 +129,10 @@ class CudaDevice:
         if isinstance(mark, torch.cuda.Event):
             torch.cuda.current_stream(self.torch_device).wait_event(mark)
 
+    def reach(self, mark: Mark | None) -> None:
+        if isinstance(mark, torch.cuda.Event):
+            mark.synchronize()
+
     def synchronize(self) -> None:
         torch.cuda.synchronize(self.torch_device)
 
@@ -128,10 +140,6 @@ class CudaDevice:
         self._account.lines.clear()
         torch.cuda.empty_cache()
 
-
-    def reach(self, mark: Mark | None) -> None:
-        if isinstance(mark, torch.cuda.Event):
-            mark.synchronize()
 
 def _index_of(gpu_uuid: str | None) -> int:
     if gpu_uuid is None:

@@ -1,5 +1,6 @@
 """What the engine asks of the thing that computes: memory with a ledger, pinning, and copies that may overlap."""
 
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -14,6 +15,14 @@ class Mark(Protocol):
     """A point in the device's work: everything queued before it. None where nothing runs beside the caller."""
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a device has and has left, counted apart from its ledger."""
+
+    total_bytes: int
+    free_bytes: int
+
+
 class Device(Protocol):
     """A GPU, a simulated GPU, or the CPU. `allocate` and `reserve` write the ledger that the residency report shows."""
 
@@ -25,6 +34,16 @@ class Device(Protocol):
     @property
     def allocated(self) -> dict[str, int]:
         """Bytes per purpose, as really allocated or reserved."""
+        ...
+
+    @property
+    def room(self) -> Room | None:
+        """What the device has left; None where others use it too, so that it says nothing of our ledger."""
+        ...
+
+    @property
+    def pinned_bytes(self) -> int:
+        """Bytes of layers that the driver holds registered."""
         ...
 
     def allocate(self, nbytes: int, what: str) -> Tensor:
@@ -55,6 +74,14 @@ class Device(Protocol):
         """
         ...
 
+    def pin_buffer(self, address: int, nbytes: int) -> None:
+        """The same for memory that is no layer but serves all of them.
+
+        Raises:
+            PinRefusedError: refused; nothing of the range stays registered.
+        """
+        ...
+
     def unpin(self, address: int) -> None:
         """Undo `pin` or `pin_buffer` of the range that begins there."""
         ...
@@ -71,17 +98,13 @@ class Device(Protocol):
         """Let the computation go on only when the copy has arrived."""
         ...
 
+    def reach(self, mark: Mark | None) -> None:
+        """Hold the calling thread until the device has got there; `wait` lets it go on and holds the computation."""
+        ...
+
     def synchronize(self) -> None:
         """Wait for everything."""
         ...
-    def pin_buffer(self, address: int, nbytes: int) -> None:
-        """The same for memory that is no layer but serves all of them.
-
-        Raises:
-            PinRefusedError: refused; nothing of the range stays registered.
-        """
-        ...
-
 
     def close(self) -> None:
         """Forget everything that was allocated here."""
@@ -93,16 +116,20 @@ class Account:
 
     def __init__(self, limit_bytes: int | None, error: type[NotEnoughVramError] | type[NotEnoughRamError]) -> None:
         self._limit_bytes = limit_bytes
+        self._free_bytes = limit_bytes
         self._error = error
         self.lines: dict[str, int] = {}
 
     @property
     def total_bytes(self) -> int:
-    def reach(self, mark: Mark | None) -> None:
-        """Hold the calling thread until the device has got there; `wait` lets it go on and holds the computation."""
-        ...
-
         return sum(self.lines.values())
+
+    @property
+    def room(self) -> Room | None:
+        """Limit and what is left of it; None without a limit."""
+        if self._limit_bytes is None or self._free_bytes is None:
+            return None
+        return Room(self._limit_bytes, self._free_bytes)
 
     def add(self, nbytes: int, what: str) -> None:
         """Count bytes.
@@ -113,10 +140,14 @@ class Account:
         if self._limit_bytes is not None and self.total_bytes + nbytes > self._limit_bytes:
             raise self.refusal(nbytes, self._limit_bytes - self.total_bytes, what)
         self.lines[what] = self.lines.get(what, 0) + nbytes
+        if self._free_bytes is not None:
+            self._free_bytes -= nbytes
 
     def take(self, nbytes: int, what: str) -> None:
         """Uncount bytes; a purpose without bytes disappears."""
         left = self.lines[what] - nbytes
+        if self._free_bytes is not None:
+            self._free_bytes += nbytes
         if left:
             self.lines[what] = left
         else:

@@ -50,8 +50,8 @@ class Seat:
 class TierChange:
     """One change of tiers. Call in this order:
 
-    acquire_host, move_within, leave_device, (KV cache and slots are resized), enter_device, then commit; or close the
-    undo stack that was given to each.
+    acquire_host, move_within, leave_device, (KV cache and slots are resized), enter_device, place, then commit; or
+    close the undo stack that was given to each.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class TierChange:
     ) -> None:
         """`tiers`: what every layer is asked for now. One that is asked for the same as before stays, fallen or not.
 
-        Only `commit` changes the placements.
+        Only `place` changes the placements.
         """
         self._banks = banks
         self._placements = placements
@@ -156,6 +156,13 @@ class TierChange:
             if item.new_on_device:
                 self._move(item, undo)
 
+    def place(self, undo: ExitStack) -> None:
+        """Say where the layers are now."""
+        for layer, tier in self._asked.items():
+            before = self._placements[layer]
+            undo.callback(self._placements.__setitem__, layer, before)
+            self._placements[layer] = Placement(layer, tier, tier, before.nbytes)
+
     def commit(self) -> None:
         """Let go of what the old split held. Nothing of it can be refused."""
         for item in self._assignments:
@@ -169,8 +176,6 @@ class TierChange:
         self.forget()
         if spare is not None:
             spare.drop()
-        for layer, tier in self._asked.items():
-            self._placements[layer] = Placement(layer, tier, tier, self._placements[layer].nbytes)
 
     def forget(self) -> None:
         """Hold no view of any block: one would keep it from being given back."""

@@ -5,13 +5,14 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter
 
 from engine.contract.errors import Problem
-from engine.contract.plan import Tier
+from engine.contract.plan import MemoryPlan, Tier
 from engine.contract.record import Record
 from engine.contract.residency import ResidencyReport
 
 WIRE_VERSION = 1
 
 Stage = Literal["starting", "dense", "experts", "cache", "checking"]
+Phase = Literal["prefill", "decode"]
 
 
 class Hello(Record):
@@ -92,6 +93,42 @@ class RequestDone(Record):
     decode_tok_s: float | None = None
 
 
+class Heartbeat(Record):
+    """A step has ended: a chunk of a prompt, or one token. At most one a second, and one after each stalled step."""
+
+    event: Literal["heartbeat"] = "heartbeat"
+    request_id: str
+    phase: Phase
+    steps: int = Field(ge=0, description="of this request so far")
+    step_s: float = Field(ge=0, description="what the last one took")
+
+
+class StepStalled(Record):
+    """A step runs much longer than such steps did before; told again when the time has doubled. Nothing is ended."""
+
+    event: Literal["step_stalled"] = "step_stalled"
+    request_id: str
+    phase: Phase
+    running_s: float = Field(ge=0)
+    limit_s: float = Field(ge=0)
+
+
+class PlanChanged(Record):
+    """The running engine has taken another split."""
+
+    event: Literal["plan_changed"] = "plan_changed"
+    plan: MemoryPlan
+    residency: ResidencyReport
+    took_s: float = Field(ge=0)
+
+
+class IntegrityBroken(Record):
+    """The engine's books do not agree with each other: a fault of Splitpin. `findings` are sentences with numbers."""
+
+    event: Literal["integrity_broken"] = "integrity_broken"
+    findings: tuple[str, ...]
+
+
 class Failed(Record):
     """The engine cannot go on and ends."""
 
@@ -114,6 +151,10 @@ Event = Annotated[
     | RequestStarted
     | PrefillProgress
     | RequestDone
+    | Heartbeat
+    | StepStalled
+    | PlanChanged
+    | IntegrityBroken
     | Failed
     | Stopped,
     Field(discriminator="event"),

@@ -5,10 +5,9 @@
 
 from collections.abc import Mapping
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from engine.contract.errors import (
-    ContextTooLongError,
     LockLimitError,
     NotEnoughCommitError,
     NotEnoughMemoryError,
@@ -38,6 +37,8 @@ class PlanWish(Record):
     context_tokens: int | None = Field(default=None, gt=0)
     prefill_chunk: int | None = Field(default=None, gt=0)
     expert_slots: int | None = Field(default=None, ge=0)
+    ring_experts: int | None = Field(default=None, ge=0)
+    ring_staged: bool | None = None
     tiers: tuple[Tier, ...] | None = None
 
 
@@ -74,8 +75,8 @@ def check_change(old: MemoryPlan, new: MemoryPlan) -> None:
     """Whether a running engine can take a plan at all: same model, same device, possible, and within its budgets.
 
     Raises:
-        PlanMismatchError: another model or device, or a ledger that is not that of the split.
-        ContextTooLongError: more context than the model can.
+        PlanMismatchError: another model or device, more context than the model can, or a ledger that is not that of the
+            split.
         NotEnoughMemoryError: a pool is too small; the subclass names it.
     """
     for name, what in (
@@ -87,12 +88,19 @@ def check_change(old: MemoryPlan, new: MemoryPlan) -> None:
     ):
         if getattr(old, name) != getattr(new, name):
             raise PlanMismatchError(f"The plan is for another {what} than the engine runs.", RESTART)
-    if new.device == "cpu" and {Tier.VRAM, Tier.PINNED} & set(new.tiers):
-        raise PlanMismatchError("Without a GPU no layer can be in VRAM or pinned.", "Choose locked or pageable layers.")
-    if Tier.PINNED in new.tiers and new.expert_slots < 1:
-        raise PlanMismatchError("Pinned layers need at least one expert slot.", "Plan the start again.")
+    try:
+        MemoryPlan.model_validate(new.model_copy(update={"budgets": {}}).model_dump())
+    except ValidationError as cause:
+        words = cause.errors(include_url=False, include_input=False)[0]["msg"].removeprefix("Value error, ")
+        raise PlanMismatchError(f"The plan is not possible: {words}.", "Plan the start again.") from cause
     if new.context_tokens > new.model.max_context_tokens:
-        raise ContextTooLongError(prompt_tokens=new.context_tokens, context_tokens=new.model.max_context_tokens)
+        raise PlanMismatchError(
+            f"{new.model.name} can have a context of {new.model.max_context_tokens:,} tokens; "
+            f"{new.context_tokens:,} were asked for.",
+            "Choose a shorter context.",
+            context_tokens=new.context_tokens,
+            max_context_tokens=new.model.max_context_tokens,
+        )
     if _sorted(new.ledger) != _sorted(_ledger(new)):
         raise PlanMismatchError("The ledger of the plan is not that of its split.", "Plan the start again.")
     for pool, budget in new.budgets.items():
@@ -135,13 +143,13 @@ def _ledger(plan: MemoryPlan) -> tuple[LedgerLine, ...]:
         expert_slots=plan.expert_slots,
         tiers=plan.tiers,
         on_gpu=on_gpu,
+        ring_experts=plan.ring_experts,
+        ring_staged=plan.ring_staged,
     )
     return ledger(plan.model, split, _costs(plan))
 
 
 def _costs(plan: MemoryPlan) -> Costs:
-        ring_experts=plan.ring_experts,
-        ring_staged=plan.ring_staged,
     lines = {(line.pool, line.what): line.bytes for line in plan.ledger}
     return Costs(
         context_bytes=lines.get((Pool.VRAM, "driver"), 0),

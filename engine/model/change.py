@@ -11,13 +11,14 @@ from contextlib import ExitStack
 
 from torch import Tensor
 
-from engine.banks.measure import residency_report
+from engine.banks.measure import TRANSFER_RING, residency_report
 from engine.banks.move import TierChange
 from engine.contract.errors import SplitpinError, in_words
 from engine.contract.estimate import slot_bytes
 from engine.contract.plan import MemoryPlan, Pool, Tier
 from engine.contract.plan_change import MovePeak, check_change, check_peak
 from engine.contract.residency import ResidencyReport
+from engine.experts.ring import TransferRing
 from engine.model.experts_function import ModuleMath
 from engine.model.parts import RESERVES, Parts
 from engine.model.probe import TOLERANCE, Probe, difference
@@ -30,6 +31,12 @@ class MovedWrongError(SplitpinError):
     """A layer computes something else where it was moved to."""
 
     kind = "self_test"
+
+
+class RingRefusedError(SplitpinError):
+    """The pinned side of another transfer ring was refused."""
+
+    kind = "pin_refused"
 
 
 class ChangeNotUndoneError(SplitpinError):
@@ -49,6 +56,8 @@ class PlanChange:
         self._tiers = parts.arena.change(dict(zip(new.model.moe_layers, new.tiers, strict=True)))
         self._resizes_slots = self._slots(new) != self._slots(self._old)
         self._renews_ring = _ring(new) != _ring(self._old)
+        self._old_ring: TransferRing | None = None
+        self._attach_all = False
 
     @property
     def moved(self) -> dict[int, Tier]:
@@ -59,9 +68,10 @@ class PlanChange:
     def peak(self) -> MovePeak:
         """What the change takes beside what is held. VRAM never holds more than the larger of the two splits."""
         more = _host_bytes(self._new) - _host_bytes(self._old)
+        ring = _ring_bytes(self._new) if self._renews_ring else 0
         return MovePeak(
-            host_bytes=self._tiers.new_host_bytes + max(more, 0),
-            pinned_bytes=self._tiers.new_bytes(Tier.PINNED) + max(_ring_bytes(self._new) - _ring_bytes(self._old), 0),
+            host_bytes=self._tiers.new_host_bytes + max(more, 0) + ring,
+            pinned_bytes=self._tiers.new_bytes(Tier.PINNED) + ring,
             locked_bytes=self._tiers.new_bytes(Tier.LOCKED),
         )
 
@@ -84,9 +94,9 @@ class PlanChange:
             raise
         undo = ExitStack()
         try:
-            undo.callback(self._attach, tuple(self._parts.layers), {})
+            undo.callback(self._attach, tuple(self._parts.layers))
             self._go(self._tiers, undo)
-            self._attach(self._touched(), self.moved)
+            self._attach(self._touched())
             worst = self._compare(before)
         except BaseException as error:
             _clear(error)
@@ -94,7 +104,8 @@ class PlanChange:
             raise
         undo.pop_all()  # nothing of it is to happen any more
         self._tiers.commit()
-        self._parts.plan = self._new
+        if self._old_ring is not None:
+            self._old_ring.close()
         return worst
 
     def _go(self, tiers: TierChange, undo: ExitStack) -> None:
@@ -104,6 +115,13 @@ class PlanChange:
         self._shrink(undo)
         self._grow(undo)
         tiers.enter_device(undo)
+        unpacked = self._parts.unpacks_on_host
+        tiers.place(undo)
+        undo.callback(setattr, self._parts, "plan", self._old)
+        self._parts.plan = self._new
+        if self._parts.unpacks_on_host != unpacked:
+            self._attach_all = True
+            undo.callback(self._parts.renew_scratch, self._parts.renew_scratch())
 
     def _shrink(self, undo: ExitStack) -> None:
         """Give back what has another size in the new plan."""
@@ -114,9 +132,6 @@ class PlanChange:
         if self._resizes_slots:
             undo.callback(parts.open_slots, old.expert_slots)
             parts.close_slots()
-        if self._renews_ring:
-            undo.callback(parts.open_ring, old)
-            parts.close_ring()
         before, after = parts.reserves(old), parts.reserves(new)
         for what in RESERVES:
             if before[what] > after[what]:
@@ -137,8 +152,22 @@ class PlanChange:
             parts.open_slots(new.expert_slots)
             undo.callback(parts.close_slots)
         if self._renews_ring:
-            parts.open_ring(new)
-            undo.callback(parts.close_ring)
+            self._open_ring(undo)
+
+    def _open_ring(self, undo: ExitStack) -> None:
+        """Beside the old one, whose pinned side might not be had back."""
+        parts = self._parts
+        self._old_ring, parts.ring = parts.ring, None
+        undo.callback(setattr, parts, "ring", self._old_ring)
+        undo.callback(parts.close_ring)
+        parts.open_ring(self._new)
+        if parts.ring_cause is not None:
+            size = _ring_bytes(self._new)
+            raise RingRefusedError(
+                f"The transfer ring could not be pinned: {parts.ring_cause}",
+                "Start the engine again with this split.",
+                asked_bytes=size,
+            )
 
     def _reserve(self, what: str, nbytes: int) -> None:
         device = self._parts.device
@@ -162,21 +191,19 @@ class PlanChange:
 
     def _touched(self) -> tuple[int, ...]:
         """Layers that compute from another place afterwards: moved, or through slots or a ring that are exchanged."""
-        passing = [
+        if self._attach_all or self._renews_ring:
+            return tuple(self._parts.layers)
+        through_slots = [
             item.layer
             for item in self._parts.arena.placements
-            if item.layer not in self.moved
-            and (
-                (item.settled is Tier.PINNED and self._resizes_slots)
-                or (item.settled is not Tier.VRAM and self._renews_ring)
-            )
+            if item.settled is Tier.PINNED and item.layer not in self.moved and self._resizes_slots
         ]
-        return (*self.moved, *passing)
+        return (*self.moved, *through_slots)
 
-    def _attach(self, layers: tuple[int, ...], moved: Mapping[int, Tier]) -> None:
+    def _attach(self, layers: tuple[int, ...]) -> None:
         """Make layers compute from where their banks are now; what the slots hold of moved ones is forgotten."""
         parts = self._parts
-        at = {item.layer: item.settled for item in parts.arena.placements} | dict(moved)
+        at = {item.layer: item.settled for item in parts.arena.placements}
         for layer in layers:
             parts.attach(parts.arena.banks[layer], at[layer])
         parts.forget_slots(self.moved)
@@ -216,8 +243,9 @@ def _ring_bytes(plan: MemoryPlan) -> int:
 
 
 def _host_bytes(plan: MemoryPlan) -> int:
-    """Host memory of everything but the layers; what grows of it is given back before it is had anew."""
-    return sum(line.bytes for line in plan.ledger if line.pool is Pool.RAM and not line.what.endswith(" layers"))
+    """Host memory of everything but layers and ring; what grows of it is given back before it is had anew."""
+    apart = ("pinned layers", "locked layers", TRANSFER_RING)
+    return sum(line.bytes for line in plan.ledger if line.pool is Pool.RAM and line.what not in apart)
 
 
 def _clear(error: BaseException | None) -> None:
@@ -232,7 +260,6 @@ def change_plan(parts: Parts, plan: MemoryPlan, before: ResidencyReport) -> Resi
 
     Raises:
         PlanMismatchError: the plan is not for this model and device.
-        ContextTooLongError: more context than the model can.
         NotEnoughMemoryError, RefusedError, MovedWrongError, ChangeNotUndoneError: as `PlanChange.run`.
     """
     check_change(parts.plan, plan)
@@ -251,6 +278,6 @@ def change_plan(parts: Parts, plan: MemoryPlan, before: ResidencyReport) -> Resi
         host_bytes=parts.host_bytes,
         placements=parts.arena.placements,
         self_test=words,
-        ring_cause=parts.ring_cause,
         kernels=parts.kernels,
+        ring_cause=parts.ring_cause,
     )

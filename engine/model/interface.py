@@ -67,6 +67,14 @@ class LanguageModel(Protocol):
         """
         ...
 
+    def recover(self) -> None:
+        """After a request that failed in the middle: forget all sequences and what may be half copied."""
+        ...
+
+    def check_integrity(self) -> tuple[str, ...]:
+        """Whether the books agree, in milliseconds: sentences about what does not, () if all does."""
+        ...
+
     def residency(self) -> ResidencyReport:
         """What every layer got."""
         ...

@@ -11,6 +11,7 @@ from engine.contract.errors import ContextTooLongError
 from engine.contract.plan import MemoryPlan
 from engine.contract.residency import ResidencyReport
 from engine.model.change import change_plan
+from engine.model.integrity import check_integrity
 from engine.model.interface import GenerationCancelledError, LanguageModel
 from engine.model.parts import Parts
 from engine.model.prefix_cache import PrefixCache
@@ -149,6 +150,18 @@ class LoadedModel(LanguageModel):
         self._chunk = plan.prefill_chunk
         self._known_sequences = None  # it knows the size of chunks
         return self._residency
+
+    @override
+    def recover(self) -> None:
+        self._parts.device.synchronize()
+        self._parts.forget_slots(self._parts.layers)
+        self.reset()
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    @override
+    def check_integrity(self) -> tuple[str, ...]:
+        return check_integrity(self._parts, self.cached_tokens)
 
     @override
     def residency(self) -> ResidencyReport:

@@ -144,13 +144,13 @@ class Parts:
         """What lies in host memory beside the layers, by purpose."""
         held = {
             PREFIX_SNAPSHOTS: 0 if self.cache is None else self.cache.snapshots.nbytes,
-            SCRATCH: unpacked_bytes(self.plan.model) if self._unpacks_on_host else 0,
+            SCRATCH: unpacked_bytes(self.plan.model) if self.unpacks_on_host else 0,
             TRANSFER_RING: self.pinned_beside_bytes,
         }
         return {what: size for what, size in held.items() if size}
 
     @property
-    def _unpacks_on_host(self) -> bool:
+    def unpacks_on_host(self) -> bool:
         """Whether the CPU computes layers beside a GPU, in room of its own where they are packed."""
         tiers = {*self.plan.tiers, *(item.settled for item in self.arena.placements)}
         return self.device.has_vram and bool(tiers & {Tier.LOCKED, Tier.PAGEABLE})
@@ -198,7 +198,7 @@ class Parts:
     def _host_way(self, bank: ExpertBank, settled: Tier) -> Way | None:
         """The CPU; of pinned layers only where it needs no room that the plan does not have."""
         plain = not unpacked_bytes(self.plan.model)
-        if settled is Tier.VRAM or (settled is Tier.PINNED and not (plain or self._unpacks_on_host)):
+        if settled is Tier.VRAM or (settled is Tier.PINNED and not (plain or self.unpacks_on_host)):
             return None
         cpu = torch.device("cpu")
         return Way(cpu, self._kernel(bank, cpu), InPlace(), on_host=True)
@@ -212,6 +212,15 @@ class Parts:
             device=device,
             scratch=self._scratch,
         )
+
+    def renew_scratch(self, scratch: Scratch | None = None) -> Scratch:
+        """Unpack elsewhere from now on, None: in room as large as is needed then; the layers must be attached anew.
+
+        Returns:
+            The room that was used so far.
+        """
+        before, self._scratch = self._scratch, scratch or Scratch()
+        return before
 
     def detach(self) -> None:
         """Let all modules go of their banks."""

@@ -1,5 +1,6 @@
 """The HTTP API on 127.0.0.1: OpenAI's chat completions, and what the launcher asks. Refuses other hosts' pages."""
 
+import asyncio
 import logging
 import time
 import uuid
@@ -16,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from engine.contract.errors import SplitpinError
 from engine.generate.request import Outcome
+from engine.serve.errands import read_wish
 from engine.serve.exchange import Exchange, Happening, Quiet
 from engine.serve.openai import DONE, KEEP_ALIVE, ApiError, ChatAnswer, api_error, read_chat_request, sse
 from engine.serve.problems import answer_problem
@@ -104,6 +106,12 @@ def create_app(session: Session) -> FastAPI:
             return await _whole(answer, exchange)
         finally:
             exchange.unwatch()
+
+    @app.post("/v1/plan")
+    async def plan(request: Request) -> Response:
+        wanted = read_wish(await _body_of(request))
+        changed = await asyncio.shield(asyncio.wrap_future(session.change_plan(wanted)))
+        return Response(changed.model_dump_json(exclude={"event"}), media_type="application/json")
 
     return app
 

@@ -1,12 +1,14 @@
-"""The waiting line: first come first served; whoever hangs up leaves it at once."""
+"""The waiting line: first come first served; whoever hangs up leaves it at once. An errand waits for nobody."""
 
 import threading
 from collections import deque
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Protocol
 
 from engine.contract.errors import SplitpinError
 from engine.generate.request import GenerationRequest, Outcome
+from engine.serve.errands import Errand
 
 
 class Listener(Protocol):
@@ -32,12 +34,19 @@ class Job:
     cancelled: threading.Event = field(default_factory=threading.Event)
 
 
+class Idle(Enum):
+    """Nothing came in time."""
+
+    IDLE = "idle"
+
+
 class Line:
-    """Jobs that wait. Any thread may put and drop; one thread takes."""
+    """Jobs that wait. Any thread may put and drop; one takes, and is busy with what it took until it comes back."""
 
     def __init__(self) -> None:
-        self._jobs: deque[Job] = deque()
+        self._jobs: deque[Job | Errand] = deque()
         self._closed = False
+        self._busy = False
         self._changed = threading.Condition()
 
     def __len__(self) -> int:
@@ -52,17 +61,33 @@ class Line:
                 self._changed.notify()
             return not self._closed
 
+    def put_alone(self, errand: Errand) -> bool | None:
+        """Hand over an errand if nobody waits and nothing is being done; None: somebody is. False: it is closed."""
+        with self._changed:
+            if self._closed:
+                return False
+            if self._busy or self._jobs:
+                return None
+            self._jobs.append(errand)
+            self._changed.notify()
+            return True
+
     def drop(self, job: Job) -> None:
         """Leave the line, if still in it."""
         with self._changed:
             if job in self._jobs:
                 self._jobs.remove(job)
 
-    def take(self) -> Job | None:
-        """Wait for the next job; None once the line is closed and empty."""
+    def take(self, patience_s: float | None = None) -> Job | Errand | Idle | None:
+        """Wait for the next job; None once the line is closed and empty, `Idle` if none came in time."""
         with self._changed:
-            self._changed.wait_for(lambda: self._jobs or self._closed)
-            return self._jobs.popleft() if self._jobs else None
+            self._busy = False
+            if not self._changed.wait_for(lambda: self._jobs or self._closed, patience_s):
+                return Idle.IDLE
+            if not self._jobs:
+                return None
+            self._busy = True
+            return self._jobs.popleft()
 
     def close(self) -> None:
         """Nobody can join any more."""

@@ -11,8 +11,15 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from engine.contract.errors import ContextTooLongError, Problem, SplitpinError
+from engine.contract.errors import (
+    ContextTooLongError,
+    NotEnoughMemoryError,
+    PlanMismatchError,
+    Problem,
+    SplitpinError,
+)
 from engine.generate.request import Outcome
+from engine.system.protocols import RefusedError
 
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": waiting\n\n"  # a comment: clients skip it, a broken connection shows
@@ -51,8 +58,12 @@ class ApiError(Exception):
 
 
 def api_error(error: SplitpinError) -> ApiError:
-    """The same error for an HTTP client: what the client can change is 400, the rest 500."""
-    status = 400 if isinstance(error, ContextTooLongError) else 500
+    """The same error for an HTTP client: what the client can change is 400, want of memory 507, the rest 500."""
+    status = 500
+    if isinstance(error, ContextTooLongError | PlanMismatchError):
+        status = 400
+    elif isinstance(error, NotEnoughMemoryError | RefusedError):
+        status = 507
     return ApiError(status, f"{error.sentence} {error.fix}".strip(), code=error.kind, problem=error.problem)
 
 

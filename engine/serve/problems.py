@@ -1,9 +1,8 @@
 """Errors of the serving engine, and words for those nobody foresaw. Tracebacks go to the log, never to people."""
 
 from engine.contract.errors import SplitpinError, in_words
-
-# torch's CPU allocator raises a plain RuntimeError; these are its words on Linux and Windows
-_CPU_MEMORY_WORDS = ("can't allocate memory", "not enough memory")
+from engine.serve.answer_errors import AnswerFailedError
+from engine.serve.memory_problems import memory_problem
 
 
 class PortTakenError(SplitpinError):
@@ -19,18 +18,6 @@ class PortTakenError(SplitpinError):
         )
 
 
-class AnswerFailedError(SplitpinError):
-    """One request failed; the engine goes on."""
-
-    kind = "answer_failed"
-
-
-class AnswerMemoryError(AnswerFailedError):
-    """Memory ran out while answering; the engine goes on."""
-
-    kind = "out_of_memory"
-
-
 class EngineFaultError(SplitpinError):
     """The engine hit an error that has no name yet."""
 
@@ -43,18 +30,12 @@ class EngineMemoryError(EngineFaultError):
     kind = "out_of_memory"
 
 
-def answer_problem(error: Exception) -> SplitpinError:
-    """The error of one request, with a sentence."""
+def answer_problem(error: Exception, doing: str = "while answering") -> SplitpinError:
+    """The error of one request, with a sentence; `doing` is what it was about."""
     if isinstance(error, SplitpinError):
         return error
-    if _is_memory(error):
-        return AnswerMemoryError(
-            f"Memory ran out while answering: {in_words(error)}.",
-            "Shorten the conversation, close other programs, or start the engine with a shorter context.",
-        )
-    return AnswerFailedError(
-        f"The engine failed while answering: {in_words(error)}.",
-        "Try again; the engine's log has the details.",
+    return memory_problem(error, doing) or AnswerFailedError(
+        f"The engine failed {doing}: {in_words(error)}.", "Try again; the engine's log has the details."
     )
 
 
@@ -62,7 +43,7 @@ def engine_problem(error: Exception) -> SplitpinError:
     """The error that ends the engine, with a sentence."""
     if isinstance(error, SplitpinError):
         return error
-    if _is_memory(error):
+    if memory_problem(error, "") is not None:
         return EngineMemoryError(
             f"Memory ran out: {in_words(error)}.",
             "Close other programs, or choose a split that takes less memory.",
@@ -70,13 +51,4 @@ def engine_problem(error: Exception) -> SplitpinError:
     return EngineFaultError(
         f"The engine failed in a way it does not know: {in_words(error)}.",
         "The engine's log has the details.",
-    )
-
-
-def _is_memory(error: Exception) -> bool:
-    text = str(error).lower()
-    return (
-        isinstance(error, MemoryError)
-        or type(error).__name__ == "OutOfMemoryError"  # torch's, which may not be imported yet
-        or (isinstance(error, RuntimeError) and any(words in text for words in _CPU_MEMORY_WORDS))
     )

@@ -5,17 +5,26 @@ Torch is imported by the loading thread, not here, so that the port answers whil
 
 import logging
 import threading
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from engine.contract.errors import SplitpinError
-from engine.contract.events import Event, Loading, Ready
+from engine.contract.events import Event, Loading, PlanChanged, Ready
+from engine.contract.plan import MemoryPlan
+from engine.contract.plan_change import PlanWish
 from engine.generate.request import GenerationRequest, sampling_for
-from engine.serve.line import Job, Line, Listener
+from engine.serve.answer_errors import AnswerFailedError
+from engine.serve.books import Books
+from engine.serve.errands import Errand, run_errand
+from engine.serve.line import Idle, Job, Line, Listener
 from engine.serve.messages import PromptMaker
 from engine.serve.openai import ApiError, ChatRequest
-from engine.serve.problems import AnswerFailedError, answer_problem, engine_problem
+from engine.serve.problems import answer_problem, engine_problem
+from engine.serve.pulse import Pulse, watched
+from engine.serve.recovery import recover
 
 if TYPE_CHECKING:
     from engine.generate.detokenize import Detokenizer
@@ -28,6 +37,7 @@ LoadModel = Callable[[Report, Callable[[], bool]], "LanguageModel"]
 Status = Literal["loading", "ready", "stopping"]
 
 RETRY_AFTER_S = 2
+LOOK_AFTER_S = 30.0  # an idle engine looks this often whether its books agree
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +117,21 @@ class Session:
             raise _stopping()
         return job
 
+    def change_plan(self, wanted: MemoryPlan | PlanWish) -> Future[PlanChanged]:
+        """Ask for another split; what becomes of it arrives in the future, from the generation thread.
+
+        Raises:
+            ApiError: 503 while loading or stopping; 409, the engine answers somebody.
+        """
+        self._ready()
+        errand = Errand(wanted)
+        taken = self._line.put_alone(errand)
+        if taken is None:
+            raise ApiError(409, "The engine is answering; the split can be changed when it is idle.", code="busy")
+        if not taken:
+            raise _stopping()
+        return errand.done
+
     def cancel(self, job: Job) -> None:
         """Nobody waits for it any more: it leaves the line, or ends before the next token."""
         job.cancelled.set()
@@ -146,14 +171,18 @@ class Session:
                 self._on_failed(engine_problem(error))
 
     def _load_and_serve(self) -> None:
+        began_s = time.monotonic()
         loaded = self._load_all()
+        pulse = Pulse(self._report_out, load_s=time.monotonic() - began_s)
+        threading.Thread(target=pulse.watch, name="watchdog", daemon=True).start()
         try:
             residency = loaded.model.residency()
             self._loaded = loaded
             if not self._stopping.is_set():
                 self._report(Ready(residency=residency))
-            self._serve(loaded)
+            self._serve(loaded, pulse)
         finally:
+            pulse.close()
             self._loaded = None
             loaded.model.close()
 
@@ -163,30 +192,53 @@ class Session:
 
         return _Loaded(model, PromptMaker(model.tokenizer, model.context_tokens), Detokenizer(model.tokenizer))
 
-    def _serve(self, loaded: _Loaded) -> None:
-        while (job := self._line.take()) is not None:
-            if self._stopping.is_set():
+    def _serve(self, loaded: _Loaded, pulse: Pulse) -> None:
+        books = Books(loaded.model, self._report_out)
+        while (job := self._line.take(LOOK_AFTER_S)) is not None:
+            if isinstance(job, Idle):
+                books.look()
+            elif isinstance(job, Errand):
+                loaded = self._change(loaded, job)
+            elif self._stopping.is_set():
                 job.listener.failed(_stopped())
-            else:
-                self._answer(loaded, job)
+            elif not self._answer(loaded, pulse, job):
+                books.look()
 
-    def _answer(self, loaded: _Loaded, job: Job) -> None:
+    def _change(self, loaded: _Loaded, errand: Errand) -> _Loaded:
+        """Change the split; what is known of the context changes with it."""
+        if self._stopping.is_set():
+            errand.done.set_exception(_stopping())
+            return loaded
+        run_errand(errand, loaded.model, self._report)
+        model = loaded.model
+        self._loaded = replace(loaded, prompts=PromptMaker(model.tokenizer, model.context_tokens))
+        return self._loaded
+
+    def _answer(self, loaded: _Loaded, pulse: Pulse, job: Job) -> bool:
+        """Answer one request; False: it failed or was cancelled."""
         from engine.generate.loop import Generation
 
         def cancelled() -> bool:
             return job.cancelled.is_set() or self._stopping.is_set()
 
         try:
-            generation = Generation(loaded.model, loaded.detokenizer, job.request, accepted_s=job.accepted_s)
+            pulse.request(job.request.request_id)
+            model = watched(loaded.model, pulse)
+            generation = Generation(model, loaded.detokenizer, job.request, accepted_s=job.accepted_s)
             outcome = generation.run(on_text=job.listener.text, report=self._report, cancelled=cancelled)
         except Exception as error:
             log.exception("request %s failed", job.request.request_id)
-            job.listener.failed(answer_problem(error))
-            return
+            problem = answer_problem(error)
+            recover(loaded.model, error)
+            job.listener.failed(problem)
+            return False
+        finally:
+            pulse.abandon()
         if outcome.finish_reason == "cancelled" and self._stopping.is_set():
             job.listener.failed(_stopped())
         else:
             job.listener.done(outcome)
+        return outcome.finish_reason != "cancelled"
 
 
 def _stopped() -> AnswerFailedError:

@@ -51,6 +51,20 @@ def machine_memory() -> tuple[int, Callable[[], int]]:
     return posix_memory.ram().total, lambda: posix_memory.ram().available
 
 
+def host_memory_left() -> tuple[int, int | None]:
+    """RAM that is available, and what may still be committed (None: the system keeps to no limit), in bytes."""
+    if _WINDOWS:
+        from engine.system import windows_memory
+
+        commit = windows_memory.commit()
+        return windows_memory.ram().available, max(commit.limit - commit.used, 0)
+    from engine.system import posix_memory
+
+    limit, used = posix_memory.commit_readings()
+    limited = limit.value is not None and used.value is not None
+    return posix_memory.ram().available, posix_memory.commit_left_bytes() if limited else None
+
+
 def host_allocator() -> HostAllocator:
     """Allocates host memory for banks."""
     if _WINDOWS:

@@ -15,9 +15,11 @@ from transformers import PreTrainedTokenizerFast
 from typing_extensions import override
 
 from engine.contract.errors import ContextTooLongError
-from engine.contract.plan import Tier
+from engine.contract.plan import MemoryPlan, Tier
+from engine.contract.plan_change import check_change
 from engine.contract.residency import LayerResidency, ResidencyReport
 from engine.model.interface import GenerationCancelledError, LanguageModel
+from tests.support.tiny_plan import tiny_plan
 
 MARKERS = ("<|system|>", "<|user|>", "<|assistant|>", "<|end|>")
 EASY_TEMPLATE = (
@@ -100,6 +102,8 @@ class FakeModel(LanguageModel):
     generation_defaults: dict[str, float] = field(default_factory=dict)
     fail_prefill: Callable[[], Exception | None] = lambda: None
     fail_decode_after: int | None = None  # tokens
+    fail_change: Callable[[], Exception | None] = lambda: None
+    findings: tuple[str, ...] = ()
     reuses: bool = False  # keeps what a new prompt has in common with the last sequence
 
     def __post_init__(self) -> None:
@@ -108,6 +112,10 @@ class FakeModel(LanguageModel):
         self.stop_token_ids = frozenset({self.tokenizer.convert_tokens_to_ids("<|end|>")})
         self.prefill_gate = Gate()
         self.decode_gate = Gate()
+        self.change_gate = Gate()
+        self.current_plan = tiny_plan(context_tokens=512)
+        self.recovered = 0
+        self.looked = threading.Semaphore(0)  # one permit for each look at the books
         self.prompts: list[str] = []
         self.decoded = 0
         self.ended = 0
@@ -169,6 +177,30 @@ class FakeModel(LanguageModel):
         token_id = self._answer.pop(0) if self._answer else min(self.stop_token_ids)
         logits[token_id] = 1000.0
         return logits
+
+    @property
+    @override
+    def plan(self) -> MemoryPlan:
+        return self.current_plan
+
+    @override
+    def change_plan(self, plan: MemoryPlan) -> ResidencyReport:
+        self.change_gate.pass_through()
+        if error := self.fail_change():
+            raise error
+        check_change(self.current_plan, plan)
+        self.current_plan, self.context_tokens = plan, plan.context_tokens
+        return RESIDENCY
+
+    @override
+    def recover(self) -> None:
+        self.recovered += 1
+        self.reset()
+
+    @override
+    def check_integrity(self) -> tuple[str, ...]:
+        self.looked.release()
+        return self.findings
 
     @override
     def residency(self) -> ResidencyReport:

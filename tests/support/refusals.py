@@ -40,6 +40,7 @@ class RefusingDevice(SimulatedDevice):
         super().__init__(limits)
         self._script = script
         self.pinned: dict[int, int] = {}
+        self.buffers: set[int] = set()  # pinned and no layers
 
     @override
     def allocate(self, nbytes: int, what: str) -> Tensor:
@@ -61,9 +62,15 @@ class RefusingDevice(SimulatedDevice):
         self.pinned[address] = nbytes
 
     @override
+    def pin_buffer(self, address: int, nbytes: int) -> None:
+        super().pin_buffer(address, nbytes)
+        self.buffers.add(address)
+
+    @override
     def unpin(self, address: int) -> None:
         super().unpin(address)
         del self.pinned[address]
+        self.buffers.discard(address)
 
 
 class RefusingLocker(RecordingLocker):
@@ -113,7 +120,9 @@ class Machine:
         assert not self.device.pinned.keys() & self.locker.locked.keys()
         return {
             Tier.VRAM: [self.device.allocated.get("expert layers", 0)],
-            Tier.PINNED: sorted(self.device.pinned.values()),
+            Tier.PINNED: sorted(
+                size for address, size in self.device.pinned.items() if address not in self.device.buffers
+            ),
             Tier.LOCKED: sorted(self.locker.locked.values()),
             Tier.PAGEABLE: sorted(others),
         }
@@ -121,7 +130,7 @@ class Machine:
     def nothing_held(self) -> bool:
         """No block, no lock, no pin, no byte of VRAM."""
         empty = self.held() == {Tier.VRAM: [0], Tier.PINNED: [], Tier.LOCKED: [], Tier.PAGEABLE: []}
-        return empty and self.device.allocated == {}
+        return empty and self.device.pinned == {} and self.device.allocated == {}
 
 
 def reported(report: ResidencyReport) -> dict[Tier, list[int]]:

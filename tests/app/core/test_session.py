@@ -1,21 +1,28 @@
 """The engine's state, step by step."""
 
+import pytest
+
 from app.core.session import EngineStage, Happening, ProcessEnded, SessionState, StartRequested, StopRequested, step
 from engine.contract.errors import EngineStoppedError
 from engine.contract.events import (
+    Event,
     Failed,
+    Heartbeat,
     Hello,
+    IntegrityBroken,
     LayerSettled,
     Listening,
     Loading,
+    PlanChanged,
     PrefillProgress,
     Ready,
     RequestDone,
     RequestStarted,
+    StepStalled,
     Stopped,
 )
 from engine.contract.plan import Tier
-from engine.contract.residency import ResidencyReport
+from engine.contract.residency import LayerResidency, ResidencyReport
 from tests.support.tiny_plan import tiny_plan
 
 PLAN = tiny_plan()
@@ -113,3 +120,43 @@ def test_requests_are_followed_and_strangers_ignored() -> None:
 
 def test_stopping_nothing_changes_nothing() -> None:
     assert _after(StopRequested()) == SessionState()
+
+
+def _stalled(running_s: float = 130) -> StepStalled:
+    return StepStalled(request_id="a", phase="decode", running_s=running_s, limit_s=120)
+
+
+@pytest.mark.parametrize(
+    "news",
+    [
+        Heartbeat(request_id="a", phase="decode", steps=2, step_s=130),
+        RequestDone(request_id="a", finish_reason="stop", prompt_tokens=1, answer_tokens=1),
+        RequestStarted(request_id="b", prompt_tokens=3),
+    ],
+    ids=lambda event: str(event.event),
+)
+def test_a_stalled_step_shows_until_there_is_news_of_it(news: Event) -> None:
+    ready = SessionState(stage=EngineStage.READY)
+    state = step(step(ready, RequestStarted(request_id="a", prompt_tokens=1)), _stalled())
+    assert state.stalled == _stalled()
+    assert step(state, _stalled(240)).stalled == _stalled(240)
+    assert step(state, news).stalled is None
+    assert step(state, ProcessEnded()).stalled is None
+
+
+def test_a_changed_plan_is_the_plan_that_runs() -> None:
+    old, new = tiny_plan(context_tokens=512), tiny_plan(context_tokens=1024)
+    layers = (LayerResidency(layer=2, asked=Tier.PINNED, settled=Tier.LOCKED, bytes=1, cause="refused"),)
+    residency = ResidencyReport(
+        device="CPU", simulated=False, layers=layers, ledger_asked=(), ledger_settled=(), self_test="Same."
+    )
+    state = SessionState(stage=EngineStage.READY, plan=old)
+    changed = step(state, PlanChanged(plan=new, residency=residency, took_s=1))
+    assert (changed.plan, changed.residency, changed.stage) == (new, residency, EngineStage.READY)
+    assert changed.settled == {2: LayerSettled(layer=2, asked=Tier.PINNED, settled=Tier.LOCKED, cause="refused")}
+
+
+def test_findings_of_the_engine_about_itself_are_kept() -> None:
+    state = step(SessionState(stage=EngineStage.READY), IntegrityBroken(findings=("1 B too much.",)))
+    assert state.findings == ("1 B too much.",)
+    assert step(state, ProcessEnded()).findings == ()

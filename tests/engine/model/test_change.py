@@ -53,6 +53,7 @@ class Engine:
     def assert_consistent(self) -> None:
         """Report, plan, drivers and ledger say the same."""
         report, plan = self.model.residency(), self.model.plan
+        assert self.model.check_integrity() == ()
         assert reported(report) == self.machine.held()
         assert [layer.settled for layer in report.layers] == list(plan.tiers)
         assert report.ledger_settled == plan.ledger
@@ -142,6 +143,17 @@ def test_vram_that_is_full_to_the_last_byte_is_enough_for_an_exchange(tiny: Tiny
     assert engine.tokens() == want
 
 
+def test_the_ring_is_exchanged_for_a_larger_one_with_a_pinned_side(tiny: Tiny, begin: Begin) -> None:
+    engine = begin(plan_for(tiny("mixtral"), "vpll", simulated=ROOMY))
+    want = engine.tokens()
+    engine.change("vpll", ring_experts=4, ring_staged=1)
+    engine.assert_consistent()
+    assert engine.tokens() == want
+    engine.change("vlll", ring_experts=2, ring_staged=0)
+    engine.assert_consistent()
+    assert engine.tokens() == want
+
+
 @pytest.mark.parametrize("family", ["mixtral", "qwen3_moe", "gpt_oss"])
 @pytest.mark.parametrize("seed", range(4))
 def test_any_sequence_of_plans_with_refusals_anywhere_keeps_or_changes_all(
@@ -162,6 +174,7 @@ def test_any_sequence_of_plans_with_refusals_anywhere_keeps_or_changes_all(
                 context_tokens=chance.choice([32, 64, 96]),
                 expert_slots=chance.choice([1, 2, 5]),
                 prefill_chunk=chance.choice([4, 16]),
+                **chance.choice([{}, {"ring_experts": 0, "ring_staged": 0}, {"ring_experts": 4, "ring_staged": 1}]),
             )
         except SplitpinError as refusal:
             assert len(engine.machine.script.refused) == already + 1, refusal
@@ -267,7 +280,7 @@ def test_a_layer_that_fell_stays_where_it_is_while_it_is_asked_for_the_same(tiny
         ({"gpu_uuid": "GPU-2"}, "another GPU"),
         ({"simulated": SimulatedGpu(vram_bytes=1, pin_bytes=1)}, "another simulated GPU"),
         ({"ledger": ()}, "not that of its split"),
-        ({"expert_slots": 0}, "at least one expert slot"),
+        ({"expert_slots": 0}, "pinned layers need expert slots"),
     ],
 )
 def test_a_plan_for_something_else_is_refused(change: dict[str, object], words: str, tiny: Tiny, begin: Begin) -> None:

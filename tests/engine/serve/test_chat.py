@@ -272,9 +272,9 @@ def test_a_failure_in_one_request_is_500_with_a_sentence_and_the_next_one_works(
     served = serve(FakeModel(fail_prefill=lambda: errors.pop(0)))
     first, second, third = served.chat(), served.chat(), served.chat()
     assert (first.status_code, second.status_code, third.status_code) == (500, 500, 200)
-    assert first.json()["error"]["code"] == "out_of_memory"
+    assert first.json()["error"]["code"] in ("ram", "commit"), "as this system keeps to a commit limit or not"
     assert first.json()["error"]["type"] == "server_error"
-    assert "no room for 3 GiB" in first.json()["error"]["message"]
+    assert "ran out while answering" in first.json()["error"]["message"]
     assert "odd" in second.json()["error"]["message"]
     assert "second line" not in second.json()["error"]["message"]
     reasons = [event.finish_reason for event in served.seen("request_done") if isinstance(event, RequestDone)]

@@ -1,0 +1,79 @@
+"""What the thread of the model does beside answering: a change of the split, asked for over HTTP."""
+
+import json
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from engine.contract.errors import SplitpinError
+from engine.contract.events import PlanChanged
+from engine.contract.plan import MemoryPlan
+from engine.contract.plan_change import PlanWish, changed_plan
+from engine.serve.openai import ApiError
+from engine.serve.problems import answer_problem
+
+if TYPE_CHECKING:
+    from engine.model.interface import LanguageModel
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Errand:
+    """A wish for another split, and the answer to come. Only an idle engine takes one."""
+
+    wanted: MemoryPlan | PlanWish
+    done: Future[PlanChanged] = field(default_factory=Future)
+
+
+def read_wish(body: bytes) -> MemoryPlan | PlanWish:
+    """The body of POST /v1/plan: a whole plan, or the fields that are to change.
+
+    Raises:
+        ApiError: 400, it is neither.
+    """
+    try:
+        fields = json.loads(body)
+    except ValueError as cause:
+        raise ApiError(400, f"The body is not JSON: {cause}.") from cause
+    kind: type[MemoryPlan] | type[PlanWish] = MemoryPlan if isinstance(fields, dict) and "model" in fields else PlanWish
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as cause:
+        first = cause.errors(include_url=False, include_input=False)[0]
+        param = ".".join(str(part) for part in first["loc"]) or None
+        message = first["msg"].removeprefix("Value error, ")
+        raise ApiError(400, f"{param}: {message}" if param else message, param=param, code="plan") from cause
+
+
+def run_errand(errand: Errand, model: "LanguageModel", report: Callable[[PlanChanged], None]) -> None:
+    """Change the split and answer.
+
+    Raises:
+        ChangeNotUndoneError: the model cannot be used any more; whoever asked is told first.
+    """
+    from engine.model.change import ChangeNotUndoneError
+
+    if not errand.done.set_running_or_notify_cancel():
+        return
+    began_s = time.monotonic()
+    try:
+        wanted = errand.wanted
+        plan = wanted if isinstance(wanted, MemoryPlan) else changed_plan(model.plan, wanted)
+        residency = model.change_plan(plan)
+    except ChangeNotUndoneError as error:
+        errand.done.set_exception(error)
+        raise
+    except Exception as error:
+        log.warning("the split was not changed: %s", error, exc_info=not isinstance(error, SplitpinError))
+        errand.done.set_exception(answer_problem(error, "while the split was changed"))
+        return
+    changed = PlanChanged(plan=plan, residency=residency, took_s=time.monotonic() - began_s)
+    log.info("the split was changed in %.1f s", changed.took_s)
+    report(changed)
+    errand.done.set_result(changed)

@@ -1,0 +1,146 @@
+"""POST /v1/plan: another split for an idle engine."""
+
+import threading
+
+import httpx
+import pytest
+
+from engine.contract.errors import NotEnoughVramError
+from engine.contract.events import PlanChanged
+from engine.contract.plan import MemoryPlan, Tier
+from engine.contract.plan_change import PlanWish, changed_plan
+from engine.model.change import ChangeNotUndoneError
+from engine.system.protocols import PinRefusedError
+from tests.engine.serve.conftest import PATIENCE_S, Serve, Served
+from tests.support.fake_model import RESIDENCY, FakeModel
+
+
+def _ask(served: Served, body: object) -> httpx.Response:
+    return served.client.post("/v1/plan", json=body)
+
+
+def test_a_few_fields_are_enough_and_the_answer_and_the_event_have_the_whole_plan(serve: Serve) -> None:
+    served = serve()
+    old = served.model.plan
+    response = _ask(served, {"context_tokens": 256, "tiers": ["locked", "pageable", "locked"]})
+    assert response.status_code == 200
+    want = changed_plan(old, PlanWish(context_tokens=256, tiers=(Tier.LOCKED, Tier.PAGEABLE, Tier.LOCKED)))
+    assert MemoryPlan.model_validate(response.json()["plan"]) == want == served.model.plan
+    assert response.json()["residency"] == RESIDENCY.model_dump(mode="json")
+    event = served.wait_for("plan_changed")
+    assert isinstance(event, PlanChanged) and event.plan == want
+    assert served.client.get("/v1/models").json()["data"][0]["context_tokens"] == 256
+
+
+def test_a_whole_plan_is_taken_as_it_is(serve: Serve) -> None:
+    served = serve()
+    want = changed_plan(served.model.plan, PlanWish(context_tokens=256))
+    response = served.client.post("/v1/plan", content=want.model_dump_json())
+    assert response.status_code == 200
+    assert served.model.plan == want
+
+
+def test_prompts_are_measured_against_the_new_context(serve: Serve) -> None:
+    served = serve()
+    assert _ask(served, {"context_tokens": 16}).status_code == 200
+    answer = served.chat("a question of more than sixteen bytes")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "context_length_exceeded")
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"tiers": ["locked"]}, "1 tiers were given; tiny has 3 layers"),
+        ({"context_tokens": 0}, "context_tokens: "),
+        ({"context_tokens": 4096}, "a context of 2,048 tokens; 4,096 were asked for"),
+        ({"tiers": ["gold", "locked", "locked"]}, "tiers.0: "),
+        ({"colour": "red"}, "colour: "),
+        ({"tiers": ["vram", "locked", "locked"]}, "a CPU plan has no vram or pinned layers"),
+        ([], "should be an object"),
+    ],
+)
+def test_a_plan_that_is_none_is_a_400_and_changes_nothing(serve: Serve, body: object, words: str) -> None:
+    served = serve()
+    old = served.model.plan
+    response = _ask(served, body)
+    assert response.status_code == 400
+    assert words in response.json()["error"]["message"]
+    assert served.model.plan == old
+    assert not served.seen("plan_changed")
+
+
+def test_what_is_no_json_is_said_to_be_none(serve: Serve) -> None:
+    response = serve().client.post("/v1/plan", content=b"{")
+    assert (response.status_code, response.json()["error"]["type"]) == (400, "invalid_request_error")
+    assert "not JSON" in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [
+        (NotEnoughVramError(needed_bytes=10, available_bytes=5, fix="Close programs."), 507, "vram"),
+        (PinRefusedError(asked_bytes=10, code=2, words="out of memory"), 507, "pin_refused"),
+        (MemoryError(), 500, "ram"),
+        (KeyError("x"), 500, "answer_failed"),
+    ],
+)
+def test_a_refusal_is_a_typed_error_with_its_numbers_and_the_engine_goes_on(
+    serve: Serve, error: Exception, status: int, code: str
+) -> None:
+    served = serve(FakeModel(fail_change=lambda: error))
+    response = _ask(served, {"context_tokens": 256})
+    assert (response.status_code, response.json()["error"]["code"]) == (status, code)
+    assert "numbers" in response.json()["error"]
+    assert served.chat().status_code == 200
+    assert served.problems == []
+
+
+def test_a_busy_engine_says_so(serve: Serve) -> None:
+    served = serve()
+    served.model.prefill_gate.close()
+    chat = threading.Thread(target=served.chat)
+    chat.start()
+    served.model.prefill_gate.wait_for_arrival()
+    response = _ask(served, {"context_tokens": 256})
+    assert (response.status_code, response.json()["error"]["code"]) == (409, "busy")
+    assert response.json()["error"]["message"] == ("The engine is answering; the split can be changed when it is idle.")
+    served.model.prefill_gate.open()
+    chat.join(PATIENCE_S)
+    served.wait_for("request_done")
+
+
+def test_a_question_that_comes_during_a_change_waits_for_it(serve: Serve) -> None:
+    served = serve()
+    served.model.change_gate.close()
+    statuses: list[int] = []
+    change = threading.Thread(target=lambda: statuses.append(_ask(served, {"context_tokens": 256}).status_code))
+    change.start()
+    served.model.change_gate.wait_for_arrival()
+    chat = threading.Thread(target=lambda: statuses.append(served.chat().status_code))
+    chat.start()
+    served.wait_for_line(1)
+    assert _ask(served, {"context_tokens": 128}).status_code == 409
+    served.model.change_gate.open()
+    change.join(PATIENCE_S)
+    chat.join(PATIENCE_S)
+    assert statuses == [200, 200]
+
+
+def test_while_loading_there_is_no_plan_to_change(serve: Serve) -> None:
+    assert _ask(serve(loaded=False), {"context_tokens": 256}).status_code == 503
+
+
+@pytest.mark.parametrize("header", [{"Host": "evil.example"}, {"Origin": "https://evil.example"}])
+def test_web_pages_of_others_cannot_change_the_split(serve: Serve, header: dict[str, str]) -> None:
+    served = serve()
+    assert served.client.post("/v1/plan", json={"context_tokens": 256}, headers=header).status_code == 403
+    assert not served.seen("plan_changed")
+
+
+def test_a_change_that_cannot_be_undone_ends_the_engine(serve: Serve) -> None:
+    error = ChangeNotUndoneError("The old split could not be restored.", "Start the engine again.")
+    served = serve(FakeModel(fail_change=lambda: error))
+    response = _ask(served, {"context_tokens": 256})
+    assert (response.status_code, response.json()["error"]["code"]) == (500, "plan_change")
+    assert served.session.join(PATIENCE_S)
+    assert [problem.kind for problem in served.problems] == ["plan_change"]
