@@ -14,11 +14,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from engine.contract.checkpoint import read_shape
+from engine.model.dense import model_class
 from tests.support.packed_weights import FP4, Packer
+from tests.support.tiny_families import tiny_config
 from tests.support.tiny_models import VOCAB, TinyModel, tiny_tokenizer
 
 HIDDEN, INNER, EXPERTS, LAYERS = 256, 192, 4, 2
 _EXPERT = re.compile(r"\.experts\.\d+\.")
+_STACKED = re.compile(r"\.moe\.(gate|up|down)_proj\.weight$")  # one matrix of all experts
 _DENSE = re.compile(r"\.self_attn\.[qkvo]_proj\.weight$")
 _COMMON: dict[str, Any] = {
     "vocab_size": VOCAB, "hidden_size": HIDDEN, "num_hidden_layers": LAYERS, "num_attention_heads": 4,
@@ -47,6 +50,19 @@ def _config(family: str) -> Any:
             return transformers.GptOssConfig(
                 **_COMMON, intermediate_size=INNER, num_local_experts=EXPERTS, sliding_window=8
             )
+        case "longcat_flash":
+            return tiny_config(
+                family, hidden_size=HIDDEN, num_layers=LAYERS, n_routed_experts=EXPERTS, num_local_experts=EXPERTS,
+                zero_expert_num=2, moe_topk=2, num_experts_per_tok=2, expert_ffn_hidden_size=INNER,
+                moe_intermediate_size=INNER,
+            )  # fmt: skip
+        case "step3p7":
+            return tiny_config(
+                family, hidden_size=HIDDEN, num_hidden_layers=LAYERS, n_routed_experts=EXPERTS, num_experts_per_tok=2,
+                num_local_experts=EXPERTS, moe_num_experts=EXPERTS, moe_intermediate_size=INNER,
+                layer_types=["full_attention", "sliding_attention"],
+                mlp_layer_types=["sparse"] * LAYERS,
+            )  # fmt: skip
     raise ValueError(family)
 
 
@@ -70,7 +86,8 @@ def packed_model(
         plain_from_layer: experts of this layer and later ones stay as they are.
     """
     torch.manual_seed(11)
-    model = transformers.AutoModelForCausalLM.from_config(_config(family), dtype=dtype)  # type: ignore[no-untyped-call]
+    config = _config(family)
+    model = model_class(config)._from_config(config, dtype=dtype)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(0, 0.1 if parameter.dim() > 1 else 0.5)
@@ -87,7 +104,12 @@ def packed_model(
             packer = down
         if dense is not None and _DENSE.search(name):
             packer = dense
-        if packer is not None:
+        if experts is not None and _STACKED.search(name):
+            together = [experts(random, *one.shape) for one in tensor]
+            for ending in together[0][0]:
+                stored[f"{name.removesuffix('weight')}{ending}"] = torch.stack([parts[ending] for parts, _ in together])
+            tensors[name] = torch.stack([values for _, values in together]).to(dtype)
+        elif packer is not None:
             parts, values = packer(random, tensor.shape[0], tensor.shape[1])
             stored |= {f"{name.removesuffix('weight')}{ending}": part for ending, part in parts.items()}
             tensors[name] = values.to(dtype)

@@ -4,11 +4,15 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from engine.contract.checkpoint import read_shape
+from engine.contract.formats import WeightFormat
 from tests.engine.model.conftest import Load
+from tests.support.packed_models import packed_model
+from tests.support.packed_weights import fp8_blocks
 from tests.support.reference import prefill, random_prompt, stock_logits
 from tests.support.tiny_families import tiny_family
 from tests.support.tiny_models import TinyModel, plan_for
@@ -43,3 +47,13 @@ def test_dots3_runs_with_its_text_part_at_the_top_of_config_json(tmp_path: Path,
     file.write_text(json.dumps(text | config | {"model_type": "dots3_note"}), "utf-8")
     assert read_shape(tmp_path).dense_bytes == model.shape.dense_bytes
     _assert_answers(tmp_path, want, load)
+
+
+@pytest.mark.parametrize("family", ["longcat_flash", "step3p7"])  # experts one by one, and all in one tensor
+def test_experts_in_fp8_blocks_run_as_they_are(family: str, tmp_path: Path, load: Load) -> None:
+    quantised = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    made = packed_model(tmp_path, family, quantised, fp8_blocks("weight_scale_inv", torch.float32))
+    shape = made.packed.shape
+    assert shape.expert_format is WeightFormat.FP8_BLOCK
+    assert shape.dense_bytes == made.plain.shape.dense_bytes
+    _assert_answers(made.packed.folder, stock_logits(made.plain, PROMPT)[-1], load)
