@@ -21,7 +21,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from engine.contract.estimate import banks, kv_cache_bytes, kv_value_bytes
+from engine.contract.estimate import banks, kv_traffic_bytes, kv_value_bytes
 from engine.contract.formats import WeightFormat
 from engine.contract.plan import MemoryPlan, Tier
 from engine.contract.rates import KernelRates, MeasuredRates
@@ -237,7 +237,7 @@ def _token_s(
     shape = plan.model
     active = shape.experts.top_k / shape.experts.n_experts
     embedding = shape.vocab_size * shape.hidden_size * kv_value_bytes(shape)
-    other = shape.dense_bytes + kv_cache_bytes(shape, plan.context_tokens)
+    other = shape.dense_bytes + kv_traffic_bytes(shape, plan.context_tokens)
     if not slowest:
         other = max(shape.dense_bytes - embedding, 0)
     seconds = other / dense.bytes_s + active * sum(layers.read_s for layers in held.values())

@@ -150,6 +150,13 @@ def unpacked_kv_bytes(shape: ModelShape, context_tokens: int) -> int:
     return max((kv_layer_bytes(kv, context_tokens, kv_value_bytes(shape)) for kv in plain), default=0)
 
 
+def kv_traffic_bytes(shape: ModelShape, context_tokens: int) -> int:
+    """Bytes of keys and values that one token moves: all are read; those in fp8 are unpacked first, and read again."""
+    plain = (kv.model_copy(update={"fp8": False}) for kv in shape.kv_layers if kv.fp8)
+    unpacked = sum(kv_layer_bytes(kv, context_tokens, kv_value_bytes(shape)) for kv in plain)
+    return kv_cache_bytes(shape, context_tokens) + 2 * unpacked
+
+
 def kv_bytes_per_token(shape: ModelShape, bytes_per_value: int | None = None) -> int:
     """Bytes the first token takes: 2 · L · K · D · bytes where all layers are alike, windows not yet full."""
     return kv_cache_bytes(shape, 1, bytes_per_value)

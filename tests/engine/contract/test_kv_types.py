@@ -10,6 +10,7 @@ from engine.contract.estimate import (
     Costs,
     Split,
     kv_cache_bytes,
+    kv_traffic_bytes,
     ledger,
     snapshot_bytes,
     state_bytes,
@@ -27,6 +28,14 @@ def test_fp8_takes_a_byte_a_value_and_two_scales_a_token_and_head(tmp_path: Path
     assert shape.kv_dtype == "fp8"
     assert kv_cache_bytes(shape, 32_768) == 32_768 * 48 * 4 * (128 + 128 + 2 + 2)
     assert unpacked_kv_bytes(shape, 32_768) == 32_768 * 4 * 256 * 2, "one layer in bf16"
+
+
+def test_a_token_reads_what_is_kept_and_fp8_also_what_it_becomes(tmp_path: Path) -> None:
+    shape = shape_of(QWEN3_30B, tmp_path)
+    own = kv_cache_bytes(shape, 4096)
+    assert kv_traffic_bytes(shape, 4096) == own
+    fp8 = kept_in(shape, "fp8")
+    assert kv_traffic_bytes(fp8, 4096) == kv_cache_bytes(fp8, 4096) + 2 * own
 
 
 def test_a_window_in_fp8_is_no_longer_than_before(tmp_path: Path) -> None:

@@ -8,15 +8,18 @@ import pytest
 import torch
 
 from engine.banks.cpu_device import CpuDevice
-from engine.contract.estimate import kv_cache_bytes, prefix_bytes, unpacked_kv_bytes
+from engine.contract.checkpoint import read_shape
+from engine.contract.estimate import kv_cache_bytes, prefix_bytes, unpacked_kv_bytes, workspace_bytes
 from engine.contract.kv_types import kept_in, why_not_fp8
-from engine.model.kv_cache import KvCache
+from engine.model.dense import model_class
+from engine.model.kv_cache import KvCache, cache_for
 from engine.model.loaded import LoadedModel
 from tests.bench.kv_quality import compare
 from tests.engine.model.conftest import Load
+from tests.support.live_memory import LiveMemory
 from tests.support.parity import differences
 from tests.support.reference import prefill, random_prompt
-from tests.support.tiny_families import TINY_FAMILIES, tiny_family
+from tests.support.tiny_families import TINY_FAMILIES, tiny_config, tiny_family
 from tests.support.tiny_models import TinyModel, plan_for
 from tests.support.turns import ask
 
@@ -90,6 +93,19 @@ def test_the_chunks_of_a_prompt_and_reuse_change_nothing(family: str, start: Sta
     cold = ask(start(family, prefill_chunk=64), second, 4)
     assert (warm.reused, cold.reused) == (52, 0)
     torch.testing.assert_close(torch.stack(warm.logits), torch.stack(cold.logits), rtol=0, atol=0.05)
+
+
+@pytest.mark.parametrize("family", ["mixtral", *FAMILIES])
+def test_packing_and_unpacking_stay_within_the_planned_workspace(family: str, tmp_path: Path) -> None:
+    config = tiny_config(family)
+    config.dtype = torch.float32
+    config.save_pretrained(tmp_path)
+    shape = kept_in(read_shape(tmp_path), "fp8")
+    cache = cache_for(config, shape, 256, CpuDevice(), torch.float32)
+    model = model_class(config)._from_config(config, dtype=torch.float32).eval()
+    with torch.inference_mode(), LiveMemory() as memory:
+        model(torch.tensor([random_prompt(256)]), cache=cache, use_cache=True, logits_to_keep=1)
+    assert memory.peak_bytes <= workspace_bytes(shape, 256, 256)
 
 
 @pytest.mark.slow
