@@ -230,7 +230,7 @@ class App(QObject):
         self._qt.quit()
 
     def _launch(self, plan: MemoryPlan) -> None:
-        self.engine.start(plan, port=self.keeper.settings.port)
+        self.engine.start(plan, port=self.keeper.settings.port, called=self.desk.inputs.model_name or "")
 
     def _port_wished(self, port: int) -> None:
         self.keeper.change(port=port)
@@ -243,10 +243,19 @@ class App(QObject):
         elif max(back.vram_bytes or 0, back.ram_bytes or 0) >= GIB:
             self.desk.report(Notice("ok", f"The engine stopped. {back.words}".removesuffix("."), about="back"))
 
+    def open_model(self, folder: Path) -> None:
+        """Choose the model in a folder, which a second start has named; it is in the list from then on."""
+        self.window.show_page("split")
+        self._take_model(folder)
+        if self.store.state.running and (entry := self.library.find(folder)) is not None:
+            self.desk.report(Notice("info", f"Stop the engine to choose {entry.name}; it is in the list", about="open"))
+
     def _add_model(self) -> None:
         folder = self._pick(self.window)
-        if folder is None:
-            return
+        if folder is not None:
+            self._take_model(folder)
+
+    def _take_model(self, folder: Path) -> None:
         try:
             self.library = self.library.add(folder)
         except ModelFolderError as error:
@@ -300,7 +309,7 @@ def open_window(options: LaunchOptions) -> int:
     qt.setQuitOnLastWindowClosed(False)  # the tray may hold the window
     instance = SingleInstance(options.profile.folder)
     if not instance.acquire():
-        instance.call_first()
+        instance.call_first(None if options.model is None else options.model.expanduser().absolute())
         log.info("Splitpin is open already; its window was raised")
         return 0
     try:
@@ -312,6 +321,7 @@ def open_window(options: LaunchOptions) -> int:
 def _run(qt: QApplication, app: App, instance: SingleInstance) -> int:
     sys.excepthook = app.report_fault  # of a slot: Qt goes on, and a program without a console has nowhere to print
     instance.raise_wanted.connect(app.window.bring_up)
+    instance.model_wanted.connect(app.open_model)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: qt.quit())  # heard at the next reading of the bars, within a second
     app.begin()

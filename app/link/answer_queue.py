@@ -164,7 +164,7 @@ class AnswerQueue(QObject):
         answer = self._answer
         if answer is None:
             return
-        stats = None if known is None else known.model_copy(update={"model": self._model})
+        stats = None if known is None else known.model_copy(update={"model": self._state.model_name})
         self._save.stop()
         self._tick.stop()
         self._answer = None

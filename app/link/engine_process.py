@@ -53,11 +53,14 @@ class EngineProcess(QObject):
         """The engine that runs or ran last, with its log."""
         return self._child
 
-    def start(self, plan: MemoryPlan, *, port: int = 0) -> None:
-        """Start an engine; does nothing while one runs. Errors of the start arrive in the store as problems."""
+    def start(self, plan: MemoryPlan, *, port: int = 0, called: str = "") -> None:
+        """Start an engine; does nothing while one runs. Errors of the start arrive in the store as problems.
+
+        `called`: what people call the model.
+        """
         if self._store.state.running:
             return
-        self._store.apply(StartRequested(plan))
+        self._store.apply(StartRequested(plan, called))
         self._number += 1
         number = self._number
         self._child = None  # a refused start must not speak of the engine before it

@@ -1,10 +1,11 @@
-"""One window a profile: a second start raises the first window and ends.
+"""One window a profile: a second start raises the first window, hands on the model it was to open, and ends.
 
 The lock decides who is first, because on Windows two servers may listen on one name; the local server only carries
-the wish to be raised.
+the wish to be raised. A wish is one line: "raise", or "open" and the path of a folder as JSON.
 """
 
 import hashlib
+import json
 import logging
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +22,8 @@ log = logging.getLogger(__name__)
 ANSWER_MS = 5_000
 GREETING_MS = 200  # a second start says what it wants at once; the window waits no longer for it
 _RAISE, _RAISED = b"raise\n", b"raised\n"
+_OPEN = b"open "
+_LONGEST_LINE = 128 * 1024  # paths of Windows have at most 32,767 characters
 
 
 class AlreadyOpenError(SplitpinError):
@@ -42,9 +45,11 @@ class SingleInstance(QObject):
 
     Signals:
         raise_wanted: somebody started Splitpin a second time.
+        model_wanted: and named a model folder (Path); follows `raise_wanted`.
     """
 
     raise_wanted = Signal()
+    model_wanted = Signal(object)
 
     def __init__(self, folder: Path, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -73,8 +78,8 @@ class SingleInstance(QObject):
             log.warning("a second start cannot raise this window: %s", self._server.errorString())
         return True
 
-    def call_first(self) -> None:
-        """Ask the first window to come to the front.
+    def call_first(self, model: Path | None = None) -> None:
+        """Ask the first window to come to the front, and to choose a model.
 
         Raises:
             AlreadyOpenError: it does not answer.
@@ -87,7 +92,7 @@ class SingleInstance(QObject):
         try:
             if not socket.waitForConnected(ANSWER_MS):
                 raise AlreadyOpenError(pid)
-            socket.write(_RAISE)
+            socket.write(_RAISE if model is None else _OPEN + json.dumps(str(model)).encode("ascii") + b"\n")
             if not socket.waitForReadyRead(ANSWER_MS) or socket.readAll().data() != _RAISED:
                 raise AlreadyOpenError(pid)
         finally:
@@ -115,10 +120,26 @@ class SingleInstance(QObject):
 
     def _greet(self) -> None:
         while (caller := self._server.nextPendingConnection()) is not None:
-            asked = caller.canReadLine() or caller.waitForReadyRead(GREETING_MS)
-            if asked and caller.readLine().data() == _RAISE:
+            while not caller.canReadLine() and caller.waitForReadyRead(GREETING_MS):
+                pass  # a long path may come in pieces
+            line = bytes(caller.readLine(_LONGEST_LINE).data())
+            model = _folder_in(line)
+            if line == _RAISE or model is not None:
                 caller.write(_RAISED)
                 caller.waitForBytesWritten(GREETING_MS)
                 self.raise_wanted.emit()
+            if model is not None:
+                self.model_wanted.emit(model)
             caller.disconnectFromServer()
             caller.deleteLater()
+
+
+def _folder_in(line: bytes) -> Path | None:
+    """The folder that a second start names, or None."""
+    if not line.startswith(_OPEN):
+        return None
+    try:
+        named = json.loads(line.removeprefix(_OPEN))
+    except ValueError:
+        return None
+    return Path(named) if isinstance(named, str) and named else None

@@ -134,6 +134,12 @@ class PlanDesk(QObject):
             }
         )
 
+    def free_choices(self) -> None:
+        """Leave to the planner again what only fixes have set."""
+        self.wish(
+            vram_layers=None, allow_pageable=False, kv_dtype=None, vram_reserve_bytes=None, ram_reserve_bytes=None
+        )
+
     def limit_pins(self, most_bytes: int | None) -> None:
         """Pin at most this much, whatever the quota; None: as much as the quota allows."""
         self._wishes.pin_cap_bytes = most_bytes

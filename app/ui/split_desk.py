@@ -284,6 +284,7 @@ class SplitDesk(QObject):
             said.REMOVE: lambda: self.remove_model_wanted.emit(self._models.folder),
             said.OPEN_LOG: lambda: self.log_wanted.emit(said.log_file(self._inputs)),
             said.LIMIT_PINS: lambda: self._plans.keep_limit(said.granted_pin_bytes(self._inputs)),
+            said.FREE_CHOICES: self._plans.free_choices,
             said.LIFT_LIMIT: lambda: self._plans.keep_limit(None),
             said.END: self._left_over.end_first,
             said.END_ASKED: self._left_over.end_asked,

@@ -48,7 +48,7 @@ LARGEST, READ_AGAIN, READ_MACHINE, REMOVE, START_ANYWAY, OPEN_LOG, LIMIT_PINS, L
     "end_asked",
     "keep",
 )
-MEASURE = "measure"
+MEASURE, FREE_CHOICES = "measure", "free_choices"
 _FIX = "fix_"  # and the kind of change
 _MOST_FIX_BUTTONS = 2
 _ELSEWHERE = frozenset({"free_ram", "free_vram", "free_commit", "page_file", "close_programs", "two_changes"})
@@ -67,6 +67,7 @@ def compose(inputs: NoticeInputs) -> tuple[Notice, ...]:
     if split.blocked is not None and not split.session.running:
         found.append(Notice("info", split.blocked, about="blocked"))
     found.append(_of_limit(split))
+    found.append(_of_choices(split))
     found.append(_of_assumed_quota(split))
     return tuple(notice for notice in found if notice is not None)
 
@@ -173,6 +174,22 @@ def _of_limit(split: SplitInputs) -> Notice | None:
     when = "It counts from the next start." if split.session.running else "More was refused in an earlier run."
     title = f"Splitpin pins at most {gib(limit)}, as you chose"
     return Notice("info", title, when, (Action("Remove this limit", LIFT_LIMIT),), about="pin limit")
+
+
+def _of_choices(split: SplitInputs) -> Notice | None:
+    """What buttons of notices have set and no control of the page shows; the way back."""
+    wishes = split.wishes
+    kept = [
+        f"{layers(wishes.vram_layers)} in VRAM" if wishes.vram_layers is not None else "",
+        "pageable layers allowed" if wishes.allow_pageable else "",
+        f"KV cache in {wishes.kv_dtype}" if wishes.kv_dtype is not None else "",
+        f"{gib(wishes.vram_reserve_bytes)} of VRAM reserved" if wishes.vram_reserve_bytes is not None else "",
+        f"{gib(wishes.ram_reserve_bytes)} of RAM reserved" if wishes.ram_reserve_bytes is not None else "",
+    ]
+    if split.session.running or not any(kept):
+        return None
+    title = f"This split keeps to your choices: {', '.join(words for words in kept if words)}"
+    return Notice("info", title, "", (Action("Let Splitpin choose", FREE_CHOICES),), about="choices")
 
 
 def _of_assumed_quota(split: SplitInputs) -> Notice | None:

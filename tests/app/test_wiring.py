@@ -4,7 +4,8 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,11 @@ from PySide6.QtGui import QShortcut
 from PySide6.QtWidgets import QApplication, QPushButton
 from pytestqt.qtbot import QtBot
 
+from app.core.library import DEMO_MARKER, DEMO_NAME
 from app.paths import Profile
 from app.planning.wishes import Wishes
 from app.settings import Settings, SettingsFile
+from app.ui.pages.chat_words import session_line
 from app.ui.shortcut_list import SHORTCUTS
 from app.wiring import App, LaunchOptions, open_window
 from engine.contract.errors import ModelFolderError, UsageError
@@ -196,6 +199,62 @@ def test_a_fault_that_nothing_caught_is_logged_and_said(
     assert app.split_page.banners.banners[0].notice.title == "Something unexpected happened: ZeroDivisionError: by zero"
     assert "launcher.log" in app.split_page.banners.banners[0].notice.text
     assert [record.exc_info[1] for record in caplog.records if record.exc_info] == [fault]
+
+
+@pytest.mark.slow
+def test_a_second_start_with_another_model_hands_it_to_the_first_window(tmp_path: Path, model: Path) -> None:
+    other, profile = hollow_mixtral(tmp_path / "other"), Profile(tmp_path / "profile")
+    command = [sys.executable, "-m", "app", "--profile-dir", str(profile.folder), "--model"]
+    environment = {**os.environ, "QT_QPA_PLATFORM": "offscreen"}
+    with subprocess.Popen([*command, str(model)], env=environment) as first:
+        try:
+            deadline = time.monotonic() + 60
+
+            def wait_until(done: Callable[[], bool]) -> None:
+                while not done():
+                    assert first.poll() is None and time.monotonic() < deadline
+                    time.sleep(0.05)
+
+            def chosen() -> str | None:
+                return SettingsFile(profile.settings_file).load().settings.last_model
+
+            wait_until(lambda: profile.settings_file.exists() and chosen() == str(model))
+            second = subprocess.run([*command, str(other)], env=environment, check=False, timeout=60)
+            assert second.returncode == 0
+            wait_until(lambda: chosen() == str(other))
+            assert str(other) in SettingsFile(profile.settings_file).load().settings.model_folders
+        finally:
+            first.terminate()
+
+
+def test_a_model_that_a_second_start_names_waits_for_the_end_of_the_engine(
+    qtbot: QtBot, qapp: QApplication, apps: list[App], options: LaunchOptions, tmp_path: Path
+) -> None:
+    other = hollow_mixtral(tmp_path / "other")
+    app = build(apps, qapp, options)
+    qtbot.waitUntil(lambda: app.desk.plan is not None, timeout=WAIT_MS)
+    app.desk.start()
+    wait_for(qtbot, app, "ready")
+    app.open_model(other)
+    assert app.desk.inputs.model_name == "tiny-moe"
+    titles = [banner.notice.title for banner in app.split_page.banners.banners]
+    assert titles == ["Stop the engine to choose other; it is in the list"]
+    app.open_model(tmp_path / "nothing")
+    assert "There is no folder" in app.split_page.banners.banners[0].notice.title
+
+
+def test_a_model_has_one_name_on_every_page(
+    qtbot: QtBot, qapp: QApplication, apps: list[App], options: LaunchOptions, model: Path
+) -> None:
+    (model / DEMO_MARKER).write_text("{}", "utf-8")
+    app = build(apps, qapp, options)
+    qtbot.waitUntil(lambda: app.desk.plan is not None, timeout=WAIT_MS)
+    app.desk.start()
+    wait_for(qtbot, app, "ready")
+    state = app.store.state
+    assert state.model_name == app.desk.inputs.model_name == DEMO_NAME
+    assert session_line(state).startswith(f"{DEMO_NAME} · ")
+    assert state.plan is not None and state.plan.model.name == "tiny-moe", "clients know it by its folder"
 
 
 def test_a_recorded_machine_is_labelled_and_its_bars_are_shown(

@@ -36,21 +36,20 @@ def session_line(state: SessionState) -> str:
     if plan is None:
         return stage_words(state)
     if state.stage is EngineStage.LOADING:
-        return f"{plan.model.name} · engine is loading, {percent(state.share_loaded)}"
+        return f"{state.model_name} · engine is loading, {percent(state.share_loaded)}"
     if state.stage is not EngineStage.READY:
-        return f"{plan.model.name} · {stage_words(state).removeprefix('The ')}"
+        return f"{state.model_name} · {stage_words(state).removeprefix('The ')}"
     if state.residency is None:
         per_tier = {tier: plan.layers_in(tier) for tier in Tier}
     else:
         per_tier = {tier: state.residency.settled_count(tier) for tier in Tier}
-    return f"{plan.model.name} · {tokens(plan.context_tokens)} · {counts(per_tier)}"
+    return f"{state.model_name} · {tokens(plan.context_tokens)} · {counts(per_tier)}"
 
 
 def stage_words(state: SessionState) -> str:
     """ "The engine is stopped"; when ready, which model is."""
     if state.stage is EngineStage.READY:
-        name = "The engine" if state.plan is None else state.plan.model.name
-        return f"{name} is ready"
+        return f"{state.model_name or 'The engine'} is ready"
     return _STAGE_WORDS[state.stage]
 
 

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from PySide6.QtNetwork import QLocalSocket
 from pytestqt.qtbot import QtBot
 
 from app.link.single_instance import AlreadyOpenError, SingleInstance
@@ -23,14 +24,14 @@ if instance.acquire():
     print("first", flush=True)
     sys.stdin.read()
 else:
-    instance.call_first()
+    instance.call_first(Path(sys.argv[2]) if len(sys.argv) > 2 else None)
     print("raised the first", flush=True)
 """
 
 
-def _start(folder: Path) -> subprocess.Popen[str]:
+def _start(folder: Path, *more: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", SECOND, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", SECOND, str(folder), *more], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
 
 
@@ -48,6 +49,35 @@ def test_a_second_start_raises_the_first_and_ends(qtbot: QtBot, tmp_path: Path) 
     assert second.returncode == 0
     first.close()
     assert list(tmp_path.iterdir()) == [], "no lock file stays"
+
+
+def test_a_second_start_hands_on_the_model_it_was_to_open(qtbot: QtBot, tmp_path: Path) -> None:
+    first = SingleInstance(tmp_path / "profile")
+    assert first.acquire()
+    model = tmp_path / "a model – 中文 \N{ROCKET}"
+    with qtbot.waitSignals([first.raise_wanted, first.model_wanted], timeout=20_000):
+        heard: list[Path] = []
+        first.model_wanted.connect(heard.append)
+        second = _start(tmp_path / "profile", str(model))
+    assert second.communicate()[0] == "raised the first\n"
+    assert heard == [model]
+    first.close()
+
+
+@pytest.mark.parametrize("line", [b"open \n", b"open 7\n", b'open ""\n', b"open {\n", b"close\n", b"open \xff\n"])
+def test_a_line_that_is_no_wish_is_not_followed(line: bytes, qtbot: QtBot, tmp_path: Path) -> None:
+    first = SingleInstance(tmp_path)
+    assert first.acquire()
+    caller = QLocalSocket()
+    with (
+        qtbot.assertNotEmitted(first.raise_wanted),
+        qtbot.assertNotEmitted(first.model_wanted),
+        qtbot.waitSignal(caller.disconnected, timeout=20_000),
+    ):
+        caller.connectToServer(first._name)
+        assert caller.waitForConnected(5_000)
+        caller.write(line)
+    first.close()
 
 
 def test_profiles_do_not_know_each_other(qtbot: QtBot, tmp_path: Path) -> None:

@@ -450,3 +450,14 @@ def test_the_news_of_a_stop_is_over_with_the_next_start(
         kit.page.main_button.click()
         kit.wait_for("ready")
         assert kit.titles == []
+
+
+def test_what_a_fix_has_set_is_told_and_can_be_taken_back(
+    qtbot: QtBot, theme: Theme, tmp_path: Path, model: Path
+) -> None:
+    with DeskKit(qtbot, theme, tmp_path) as kit:
+        kit.open(model, Wishes(allow_pageable=True, ram_reserve_bytes=2 * GIB, context_tokens=4096))
+        assert kit.titles == ["This split keeps to your choices: pageable layers allowed, 2.0 GiB of RAM reserved"]
+        kit.press("Let Splitpin choose")
+        assert kit.titles == []
+        assert kit.desk.wishes == Wishes(context_tokens=4096)
