@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from engine.banks.bank import BankLayout, ExpertBank
 from engine.banks.devices import Device
 from engine.banks.move import TierChange
-from engine.banks.place import Placement, settle, unsettle
+from engine.banks.place import Placement, settle, step_down, unsettle
 from engine.contract.plan import Tier
 from engine.system.protocols import HostAllocator, PageLocker
 
@@ -51,6 +51,16 @@ class BankArena:
         """
         placement = self._placements[bank.layer] = settle(bank, asked, self._device, self._locker)
         return placement
+
+    def give_back(self) -> list[Placement]:
+        """After a refused pin: unpin the last layers as far as the driver needs room, and say where they are now."""
+        moved: list[Placement] = []
+        for placement in reversed(list(self._placements.values())):
+            if placement.settled is Tier.PINNED and self._device.owes(placement.nbytes):
+                after = step_down(self.banks[placement.layer], placement, self._device, self._locker)
+                self._placements[placement.layer] = after
+                moved.append(after)
+        return moved
 
     def change(self, tiers: Mapping[int, Tier]) -> TierChange:
         """Begin to move layers to other tiers; `tiers` names the tier every layer is asked for now."""

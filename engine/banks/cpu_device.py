@@ -1,5 +1,7 @@
 """The CPU as the device: no VRAM, no pinning; dense weights and KV cache are in RAM."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -53,6 +55,15 @@ class CpuDevice:
 
     def unpin(self, address: int) -> None:
         raise ValueError("nothing is pinned without a GPU")
+
+    def distrust(self, address: int) -> PinRefusedError:
+        raise ValueError("nothing is pinned without a GPU")
+
+    def owes(self, nbytes: int) -> bool:
+        return False
+
+    def heed(self, check: Callable[[], None]) -> None:
+        return None
 
     def mark(self) -> Mark | None:
         return None

@@ -1,5 +1,6 @@
 """A real NVIDIA GPU through torch. Pins with cudaHostRegister, never with pin_memory(): that rounds sizes up."""
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
@@ -115,6 +116,15 @@ class CudaDevice:
     def unpin(self, address: int) -> None:
         self._pinning.unpin(address)
 
+    def distrust(self, address: int) -> PinRefusedError:
+        return self._pinning.distrust(address)
+
+    def owes(self, nbytes: int) -> bool:
+        return self._pinning.owes(nbytes)
+
+    def heed(self, check: Callable[[], None]) -> None:
+        self._pinning.check = check
+
     def mark(self) -> Mark | None:
         return cast(Mark, torch.cuda.current_stream(self.torch_device).record_event())
 
@@ -122,7 +132,8 @@ class CudaDevice:
         if isinstance(after, torch.cuda.Event):
             self._copies.wait_event(after)
         with torch.cuda.stream(self._copies):
-            target.copy_(source, non_blocking=True)
+            for into, out_of in self._pinning.cut(target, source):
+                into.copy_(out_of, non_blocking=True)
         return cast(Mark, self._copies.record_event())
 
     def wait(self, mark: Mark | None) -> None:

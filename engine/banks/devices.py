@@ -1,5 +1,6 @@
 """What the engine asks of the thing that computes: memory with a ledger, pinning, and copies that may overlap."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -7,6 +8,7 @@ import torch
 from torch import Tensor
 
 from engine.contract.errors import NotEnoughRamError, NotEnoughVramError
+from engine.system.protocols import PinRefusedError
 
 VRAM_FIX = "Choose a shorter context, fewer layers in GPU memory, or close programs that use the GPU."
 
@@ -84,6 +86,18 @@ class Device(Protocol):
 
     def unpin(self, address: int) -> None:
         """Undo `pin` or `pin_buffer` of the range that begins there."""
+        ...
+
+    def distrust(self, address: int) -> PinRefusedError:
+        """Undo a `pin` whose bytes do not arrive on the device, and pin nothing again; returns the error to raise."""
+        ...
+
+    def owes(self, nbytes: int) -> bool:
+        """Whether a pinned layer of this size is to be unpinned: the driver has refused, and needs room to work."""
+        ...
+
+    def heed(self, check: Callable[[], None]) -> None:
+        """Call `check` before each chunk of a pin from now on; what it raises ends the pin, with nothing left."""
         ...
 
     def mark(self) -> Mark | None:

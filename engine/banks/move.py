@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from engine.banks.bank import ExpertBank
+from engine.banks.canary import pin_checked
 from engine.banks.devices import Device
 from engine.banks.place import VRAM_LAYERS, Placement
 from engine.banks.seats import Assignment, Mover, assign
@@ -202,7 +203,7 @@ class TierChange:
     def _hold(self, seat: Seat, tier: Tier, undo: ExitStack) -> None:
         assert seat.block is not None
         if tier is Tier.PINNED:
-            self._device.pin(seat.block.address, seat.block.nbytes)
+            pin_checked(self._device, seat.block.address, seat.bytes)
         else:
             self._locker.lock(seat.block.address, seat.block.nbytes)
         undo.callback(self._let_go, seat, tier)

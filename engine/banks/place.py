@@ -3,11 +3,13 @@
 VRAM has no tier below it here: a bank that does not fit there means the plan is wrong, and the load fails.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.banks.bank import ExpertBank
+from engine.banks.canary import pin_checked
 from engine.banks.devices import Device
 from engine.contract.plan import Tier
+from engine.contract.units import gib
 from engine.system.protocols import LockRefusedError, PageLocker, PinRefusedError
 
 VRAM_LAYERS = "expert layers"  # purpose in the device's ledger, as in the contract
@@ -45,6 +47,16 @@ def settle(bank: ExpertBank, asked: Tier, device: Device, locker: PageLocker) ->
     raise AssertionError("pageable memory is never refused")
 
 
+def step_down(bank: ExpertBank, before: Placement, device: Device, locker: PageLocker) -> Placement:
+    """Take the pin of a settled layer back, and settle it below."""
+    assert bank.block is not None
+    device.unpin(bank.block.address)
+    after = settle(bank, Tier.LOCKED, device, locker)
+    words = f"{gib(after.nbytes)} were pinned and given back: the driver refused another layer and needs room to work."
+    cause = words if after.cause is None else f"{words} {after.cause}"
+    return replace(before, settled=after.settled, cause=cause)
+
+
 def unsettle(bank: ExpertBank, settled: Tier | None, device: Device, locker: PageLocker) -> None:
     """Undo `settle` and free the memory; `settled` None: the bank had not got that far."""
     if settled is Tier.VRAM:
@@ -73,6 +85,6 @@ def _hold(bank: ExpertBank, tier: Tier, device: Device, locker: PageLocker) -> N
     if bank.block is None or bank.block.nbytes == 0:
         return
     if tier is Tier.PINNED:
-        device.pin(bank.block.address, bank.block.nbytes)
+        pin_checked(device, bank.block.address, bank.bytes)
     elif tier is Tier.LOCKED:
         locker.lock(bank.block.address, bank.block.nbytes)

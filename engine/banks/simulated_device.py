@@ -3,13 +3,15 @@
 It runs every path of the vram and pinned tiers on a machine without a GPU, and is labelled as simulated everywhere.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from typing_extensions import override
 
 from engine.banks.cpu_device import CpuDevice
 from engine.banks.devices import Account, Mark
-from engine.banks.pin import Pinning
+from engine.banks.pin import MARGIN_BYTES, PIN_CHUNK_BYTES, Pinning
 from engine.contract.errors import NotEnoughVramError
 from engine.contract.plan import SimulatedGpu
 from engine.contract.units import gib
@@ -68,6 +70,12 @@ class SimulatedDriver:
         """Forget the error of a refused call, as cudaGetLastError does."""
         self.last_error = None
 
+    def check_copy(self, address: int, nbytes: int) -> None:
+        """Refuse a copy that spans two registrations, as CUDA does."""
+        inside = [start for start, size in self._ranges.items() if start < address + nbytes and address < start + size]
+        if len(inside) > 1:
+            raise RuntimeError(f"invalid argument: a copy of {nbytes} B spans {len(inside)} registrations")
+
     def check(self) -> None:
         """Report the error of an earlier call, as the next launch on a real GPU would."""
         if self.last_error is not None:
@@ -81,12 +89,15 @@ class SimulatedDevice(CpuDevice):
     simulated = True
     has_vram = True
 
-    def __init__(self, limits: SimulatedGpu) -> None:
+    def __init__(self, limits: SimulatedGpu, *, chunk_bytes: int = PIN_CHUNK_BYTES) -> None:
         super().__init__()
         self._limits = limits
         self._account = Account(limits.vram_bytes, NotEnoughVramError)
         self.driver = SimulatedDriver(limits.pin_bytes)
-        self.pinning = Pinning(self.driver, self.driver.clear_error)
+        ordered = limits.refuse_pin_after_layers is not None  # no quota is spent, so there is no room to give back
+        self.pinning = Pinning(
+            self.driver, self.driver.clear_error, chunk_bytes=chunk_bytes, margin_bytes=0 if ordered else MARGIN_BYTES
+        )
         self._buffers: set[int] = set()  # pinned and no layers
 
     @property
@@ -122,9 +133,25 @@ class SimulatedDevice(CpuDevice):
         self._buffers.discard(address)
 
     @override
+    def distrust(self, address: int) -> PinRefusedError:
+        return self.pinning.distrust(address)
+
+    @override
+    def owes(self, nbytes: int) -> bool:
+        return self.pinning.owes(nbytes)
+
+    @override
+    def heed(self, check: Callable[[], None]) -> None:
+        self.pinning.check = check
+
+    @override
     def copy_in(self, target: Tensor, source: Tensor, after: Mark | None) -> Mark | None:
         self.driver.check()
-        return super().copy_in(target, source, after)
+        for into, out_of in self.pinning.cut(target, source):
+            self.driver.check_copy(into.data_ptr(), into.nbytes)
+            self.driver.check_copy(out_of.data_ptr(), out_of.nbytes)
+            super().copy_in(into, out_of, after)
+        return None
 
 
 class SimulatedLocker:

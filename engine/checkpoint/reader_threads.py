@@ -1,16 +1,18 @@
 """Threads that read pieces of weight files in the order of the files, each through file handles of its own.
 
-Several reads are under way at any time, near each other, so that the disk is never idle and never jumps far. The first
-touch of fresh memory, which costs as much as the copy, is shared out between the threads as well.
+Reads that are under way at the same time are near each other, so that the disk never jumps far. The first touch of
+fresh memory, which costs as much as the copy, is shared out between the threads as well; `pace` says how many they are.
 """
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from engine.checkpoint.pace import Pace
 from engine.contract.checkpoint_headers import TensorEntry
 from engine.contract.errors import ModelFileError
 
@@ -114,6 +116,8 @@ class ReaderThreads:
         self, count: Callable[[int], None], open_file: OpenFile = open_weights, threads: int = THREADS
     ) -> None:
         """`count` hears of read bytes, in the threads."""
+        self._pace = Pace(threads)
+        self._active = 0
         self._count = count
         self._open_file = open_file
         self._threads = threads
@@ -181,12 +185,13 @@ class ReaderThreads:
             reading, batch = found
             del found
             error: BaseException | None = None
+            began_s, began_cpu_s = time.perf_counter(), time.thread_time()
             try:
                 self._read(files, reading, batch)
             except BaseException as why:  # noqa: BLE001 - told in the thread that waits
                 error = why
             del batch  # the views of memory that may be given back
-            self._done(reading, error)
+            self._done(reading, error, time.thread_time() - began_cpu_s, time.perf_counter() - began_s)
             del error, reading
         files.close()
 
@@ -200,13 +205,14 @@ class ReaderThreads:
         """The next batch; None: it is time to end."""
         with self._changed:
             while not self._closed:
-                while self._queue:
+                while self._queue and self._active < self._pace.allowed:
                     reading = self._queue[0]
                     batch = self._batch(reading)
                     if reading.exhausted:
                         self._queue.popleft()
                     if batch:
                         reading.busy += 1
+                        self._active += 1
                         return reading, batch
                     self._changed.notify_all()
                 self._changed.wait()
@@ -229,8 +235,13 @@ class ReaderThreads:
             batch.clear()
         return batch
 
-    def _done(self, reading: Reading, error: BaseException | None) -> None:
+    def _done(self, reading: Reading, error: BaseException | None, cpu_s: float, wall_s: float) -> None:
         with self._changed:
+            self._active -= 1
+            before = self._pace.allowed
+            self._pace.note(cpu_s, wall_s)
+            if self._pace.allowed > before:
+                self._changed.notify_all()
             reading.busy -= 1
             if error is not None:
                 reading.error = reading.error or error

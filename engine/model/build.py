@@ -14,6 +14,7 @@ from engine.banks.bank import BankLayout
 from engine.banks.cpu_device import CpuDevice
 from engine.banks.devices import Device
 from engine.banks.measure import residency_report
+from engine.banks.place import Placement
 from engine.banks.simulated_device import SimulatedDevice, SimulatedLocker
 from engine.checkpoint.loader import TensorReader
 from engine.checkpoint.meter import Meter
@@ -226,6 +227,7 @@ class _Load:
         self._undo.callback(parts.detach)
         tiers = dict(zip(plan.model.moe_layers, plan.tiers, strict=True))
         self._stage("experts")
+        self._device.heed(self._meter.check)
         order = sorted(tiers, key=lambda number: (_FILL_ORDER.index(tiers[number]), number))
         for bank in filled_banks(order, self._arena, self._layouts, experts, reader):
             layer = bank.layer
@@ -236,8 +238,11 @@ class _Load:
             parts.add_layer(experts.layers[layer].found, bank, packed, placement.settled)
             self._progress.layers_done += 1
             self._meter.tell()
-            settled = LayerSettled(layer=layer, asked=placement.asked, settled=placement.settled, cause=placement.cause)
-            self._report(settled)
+            self._report(_settled(placement))
+            for moved in self._arena.give_back():
+                parts.attach(self._arena.banks[moved.layer], moved.settled)
+                self._report(_settled(moved))
+        self._device.heed(lambda: None)
         self._warn_of_pageable()
 
     def _warn_of_pageable(self) -> None:
@@ -260,6 +265,10 @@ class _Load:
                 dtype=self._parts.dtype,
                 shape=self._plan.model.experts,
             )
+
+
+def _settled(placement: Placement) -> LayerSettled:
+    return LayerSettled(layer=placement.layer, asked=placement.asked, settled=placement.settled, cause=placement.cause)
 
 
 def _cache_argument(model: Any) -> str:

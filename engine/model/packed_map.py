@@ -14,6 +14,7 @@ from engine.contract.checkpoint_packed import PackedTensor
 from engine.contract.errors import ModelFileError, PlanMismatchError
 from engine.experts.dequant.code import NUMBER_TYPES, MatrixCode, code_of, unreadable
 from engine.experts.reference_kernel import PackedExperts, Side, StoredMatrix
+from engine.system import select
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +165,7 @@ def read_entry(entry: TensorEntry, reader: TensorReader) -> Tensor:
         )
     tensor = torch.empty(entry.shape, dtype=dtype)
     if entry.nbytes:
+        select.prefer_large_pages(tensor.data_ptr(), entry.nbytes)
         reader.read_into(entry, tensor.view(-1).view(torch.uint8).numpy().data)
     return tensor
 

@@ -6,11 +6,12 @@ import os
 import resource
 import threading
 from contextlib import suppress
+from functools import cache
 
 from typing_extensions import override
 
 from engine.contract.errors import NotEnoughCommitError
-from engine.contract.units import GIB, gib
+from engine.contract.units import GIB, MIB, gib
 from engine.system.posix_memory import commit_left_bytes
 from engine.system.protocols import (
     AllocationRefusedError,
@@ -21,6 +22,7 @@ from engine.system.protocols import (
 )
 
 MADV_POPULATE_WRITE = 23  # Linux 5.14; Python has no name for it yet
+LARGE_PAGE_BYTES = 2 * MIB
 CHUNK_BYTES = GIB  # one long call would keep the memory map of the whole process busy
 
 
@@ -126,6 +128,19 @@ class PosixLocker(PageLocker):
     def unlock(self, address: int, nbytes: int) -> None:
         with self._busy:
             self._munlock(address, nbytes)
+
+
+def prefer_large_pages(address: int, nbytes: int) -> None:
+    """MADV_HUGEPAGE for the whole pages of a range: first touch of 2 MiB at once instead of 512 times 4 KiB."""
+    start = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE
+    length = (address + nbytes - start) // mmap.PAGESIZE * mmap.PAGESIZE
+    if length >= LARGE_PAGE_BYTES:
+        _libc().madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), mmap.MADV_HUGEPAGE)  # refused: no harm
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
 
 
 def _raise_limit() -> int | None:

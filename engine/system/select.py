@@ -87,6 +87,22 @@ def page_locker() -> PageLocker:
     return PosixLocker()
 
 
+def least_readers() -> int:
+    """How many threads must read a file at once to keep a disk busy.
+
+    Linux reads ahead of one that reads in order. How far Windows does was not measured, so there it is two.
+    """
+    return 2 if _WINDOWS else 1
+
+
+def prefer_large_pages(address: int, nbytes: int) -> None:
+    """Say before the first touch that this memory will be used for long; a wish, where the system knows such."""
+    if not _WINDOWS:
+        from engine.system.posix_host import prefer_large_pages as prefer
+
+        prefer(address, nbytes)
+
+
 def gpu_bytes_by_pid() -> dict[int, int]:
     """VRAM of each process that holds any, as far as the system tells. Wakes no GPU that sleeps."""
     if _WINDOWS:

@@ -56,3 +56,12 @@ def test_registering_a_range_twice_or_no_bytes_is_an_error_as_in_cuda() -> None:
         driver.register(0, 10)
     with pytest.raises(PinRefusedError, match="code 1"):
         SimulatedDriver(100).register(0, 0)
+
+
+def test_a_copy_that_spans_two_registrations_is_an_invalid_argument_as_in_cuda() -> None:
+    driver = SimulatedDriver(1 << 20)
+    driver.register(4096, 4096)
+    driver.register(8192, 4096)
+    driver.check_copy(4096, 4096)
+    with pytest.raises(RuntimeError, match="spans 2 registrations"):
+        driver.check_copy(8000, 400)

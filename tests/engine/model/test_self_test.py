@@ -4,6 +4,7 @@ import pytest
 from torch import Tensor
 from typing_extensions import override
 
+from engine.banks.canary import SAMPLE_BYTES
 from engine.banks.devices import Mark
 from engine.banks.simulated_device import SimulatedDevice
 from engine.contract.plan import SimulatedGpu
@@ -39,6 +40,7 @@ def test_every_settled_tier_is_compared_and_named(family: str, tiny: Tiny, load:
 @pytest.mark.parametrize(("tiers", "tier"), [("vlll", "vram"), ("plll", "pinned")])
 def test_a_tier_that_lost_bytes_on_the_way_fails_the_load(tiers: str, tier: str, tiny: Tiny, load: Load) -> None:
     device = FaultyDevice(SimulatedGpu(vram_bytes=1 << 30, pin_bytes=1 << 30))
+    device.from_bytes = SAMPLE_BYTES + 1  # the sample by which a pin is judged is smaller, and arrives
     memory = CountingAllocator()
     with pytest.raises(SelfTestError, match=rf"Layer 0 \({tier}\) computes something else"):
         load(plan_for(tiny("mixtral"), tiers), drivers=Drivers(device, memory, RecordingLocker()))
