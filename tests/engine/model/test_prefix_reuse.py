@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 import torch
 
+from engine.contract.checkpoint import read_shape
 from engine.contract.estimate import PREFIX_BYTES, PREFIX_SLOTS, prefix_bytes, prefix_slots, snapshot_bytes, state_bytes
 from engine.contract.events import PrefillProgress
 from engine.model.build import load_model
 from engine.model.loaded import LoadedModel
 from engine.model.prefix import TAIL_TOKENS
+from engine.serve.messages import PromptMaker
+from engine.serve.openai import ChatMessage
 from tests.engine.model.conftest import Load
 from tests.support.parity import differences
 from tests.support.reference import prefill, random_prompt
@@ -217,6 +220,23 @@ def test_snapshots_never_take_more_than_their_limit(checkpoint: Callable[[str], 
         assert slots in (None, count)
         assert prefix_bytes(wide, 512) <= PREFIX_BYTES
     assert prefix_slots(checkpoint("qwen3_moe").shape) is None
+
+
+@pytest.mark.slow
+def test_a_chat_with_the_demo_models_own_template_goes_on_where_it_was(demo_model: Path, load: Load) -> None:
+    on_disk = TinyModel(demo_model, read_shape(demo_model))
+    model = load(plan_for(on_disk, "l" * len(on_disk.shape.moe_layers), context_tokens=512, prefill_chunk=128))
+    prompts = PromptMaker(model.tokenizer, model.context_tokens)
+    question = ChatMessage(role="user", content="What is the capital of France?")
+    first = prompts.token_ids([question])
+    told = ask(model, first, 6)
+    said = ChatMessage(role="assistant", content=model.tokenizer.decode(told.answer))
+    second = prompts.token_ids([question, said, ChatMessage(role="user", content="And of Spain?")])
+    turn = ask(model, second, 6)
+    assert len(first) + 5 <= turn.reused <= len(first) + 6, "the whole question and its answer"
+    assert turn.prefilled == list(second[turn.reused :])
+    model.reset()
+    assert ask(model, second, 6).answer == turn.answer
 
 
 @pytest.mark.slow
