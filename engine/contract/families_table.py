@@ -1,4 +1,4 @@
-"""All families that transformers 5.24 runs through its experts interface and whose memory is known."""
+"""All families that the engine runs with transformers 5.24 and whose memory is known."""
 
 from engine.contract.families_anatomy import AnatomyRule
 from engine.contract.families_compressed import DEEPSEEK_V4
