@@ -24,6 +24,8 @@ class Counts:
     locked_layers: int
     pageable_layers: int
     expert_slots: int
+    ring_experts: int = 0
+    ring_staged: bool = False
     load_peak: tuple[tuple[Pool, int], ...] = ()
 
     def by_tier(self) -> dict[Tier, int]:
@@ -69,10 +71,11 @@ def counts(room: Room, tokens: int) -> Counts:
     pinned = min(pinned, sums.free - outer - pageable + sums.forced_count[Tier.PINNED])
     resident, committed = _on_host(room, outer, pageable)
     _check_commit(room, tokens, committed, vram)
-    slots = 0
-    if pinned:
-        left = room.vram_left(tokens) - room.in_vram(vram)
-        slots = min(left // room.slot, pinned * room.shape.experts.n_experts)
+    experts = (room.vram_left(tokens) - room.in_vram(vram)) // room.slot if room.on_gpu else 0
+    ring = room.ring if room.ring_fits(experts, pinned=pinned > 0) else 0
+    staged = ring > 0 and room.layers - vram - pinned > 0 and room.stages(_pinned_bytes(room, pinned))
+    ring = ring if pinned or staged else 0
+    slots = min(experts - ring, pinned * room.shape.experts.n_experts)
     pageable += sums.forced_count[Tier.PAGEABLE]
     return Counts(
         context_tokens=tokens,
@@ -81,6 +84,8 @@ def counts(room: Room, tokens: int) -> Counts:
         locked_layers=room.layers - vram - pinned - pageable,
         pageable_layers=pageable,
         expert_slots=slots,
+        ring_experts=ring,
+        ring_staged=staged,
         load_peak=tuple(room.load_peak(tokens, resident, committed, any_vram=vram > 0).items()),
     )
 
@@ -129,7 +134,7 @@ def _checked_pins(room: Room, vram: int) -> int:
     pinned, quota, sums = room.pins(vram), room.budgets.quota.bytes, room.sums
     forced = sums.forced_count[Tier.PINNED]
     asked = max(room.wishes.pinned_layers or 0, forced) if room.on_gpu else 0
-    needed = sums.forced[Tier.PINNED] + sums.inner(min(max(asked - forced, 0), sums.free))
+    needed = _pinned_bytes(room, asked)
     if quota is not None and asked and needed > quota:
         raise Shortage(Pool.PINNED, needed, quota, f"Pinning {layers(asked)}")
     if forced > pinned:
@@ -138,6 +143,13 @@ def _checked_pins(room: Room, vram: int) -> int:
             "Raise the number of pinned layers, or clear the forced layers.",
         )
     return pinned
+
+
+def _pinned_bytes(room: Room, pinned: int) -> int:
+    """Bytes of so many pinned layers, the forced ones among them."""
+    sums = room.sums
+    inner = min(max(pinned - sums.forced_count[Tier.PINNED], 0), sums.free)
+    return sums.forced[Tier.PINNED] + sums.inner(inner)
 
 
 def _beyond_locks(room: Room, outer: int, pinned: int) -> int:

@@ -87,6 +87,8 @@ def _plan(room: Room, found: Counts, model_dir: str) -> MemoryPlan:
         expert_slots=found.expert_slots,
         tiers=tiers,
         on_gpu=room.on_gpu,
+        ring_experts=found.ring_experts,
+        ring_staged=found.ring_staged,
     )
     return MemoryPlan(
         model_dir=model_dir,
@@ -97,6 +99,8 @@ def _plan(room: Room, found: Counts, model_dir: str) -> MemoryPlan:
         context_tokens=found.context_tokens,
         prefill_chunk=wishes.prefill_chunk,
         expert_slots=found.expert_slots,
+        ring_experts=found.ring_experts,
+        ring_staged=found.ring_staged,
         tiers=tiers,
         ledger=ledger(shape, split, room.budgets.costs),
         budgets=room.budgets.by_pool(),

@@ -12,9 +12,11 @@ from engine.contract.estimate import (
     ContextBytes,
     banks,
     kv_cache_bytes,
+    most_ring_experts,
     prefix_bytes,
     slot_bytes,
     state_bytes,
+    unpacked_bytes,
     unpacked_kv_bytes,
 )
 from engine.contract.facts import HardwareFacts
@@ -24,6 +26,7 @@ from engine.contract.plan import Pool, Tier
 from engine.contract.shape import ModelShape
 from engine.contract.units import round_up
 
+_RING_OF_VRAM, _RING_OF_QUOTA = 32, 16  # at most such a part of them goes to the transfer ring
 LEAST_CONTEXT_TOKENS = 4096  # shorter contexts are not offered unless the model's own maximum is shorter
 
 
@@ -38,6 +41,7 @@ class Room:
     sums: BankSums = field(init=False)
     slot: int = field(init=False)
     floor_slots: int = field(init=False)
+    ring: int = field(init=False)
     layers: int = field(init=False)
     context: ContextBytes = field(init=False)
 
@@ -49,6 +53,7 @@ class Room:
         self.sums = BankSums(self.shape.moe_layers, banks(self.shape), forced)
         self.slot = slot_bytes(self.shape)
         self.floor_slots = min(2 * experts.top_k, experts.n_experts)  # one token's experts, and the next one's coming
+        self.ring = self._ring_experts() if self.on_gpu else 0
         self.layers = len(self.shape.moe_layers)
         self.context = ContextBytes(self.shape, self.wishes.prefill_chunk)
         if strange := sorted(set(forced) - set(self.shape.moe_layers)):
@@ -81,13 +86,42 @@ class Room:
         """What is taken without a wish where no layer has to leave VRAM for it."""
         return min(2 * LEAST_CONTEXT_TOKENS, self.shape.max_context_tokens)
 
+    def _ring_experts(self) -> int:
+        """Experts of the transfer ring: two at least, and no more than the machine has a small part of itself for."""
+        size, quota = max(self.slot, 1), self.budgets.quota.bytes
+        most = min(most_ring_experts(self.shape), (self.budgets.vram.bytes or 0) // _RING_OF_VRAM // size)
+        if quota is not None and quota >= 2 * size:
+            most = min(most, quota // _RING_OF_QUOTA // size)
+        return max(most - most % 2, 2)
+
+    @property
+    def ring_bytes(self) -> int:
+        """One side of the transfer ring."""
+        return self.ring * self.slot
+
     @property
     def quota_layers(self) -> int | None:
         """Layers that fit into the pin quota; None: only RAM limits."""
-        quota, sums = self.budgets.quota.bytes, self.sums
+        return self._fitting(self.budgets.quota.bytes)
+
+    def _fitting(self, quota: int | None) -> int | None:
+        sums = self.sums
         if quota is None:
             return None
         return max(0, sums.forced_count[Tier.PINNED] + sums.most_inner(quota - sums.forced[Tier.PINNED]))
+
+    def _quota_pins(self, free: int) -> int | None:
+        """Layers to pin of `free` ones: all, or as many as leave room for the ring that the others need."""
+        quota, whole = self.budgets.quota.bytes, self.quota_layers
+        if quota is None or whole is None or whole >= free or quota < self.ring_bytes:
+            return whole
+        beside = self._fitting(quota - self.ring_bytes) or 0
+        return max(beside, min(whole, self.sums.forced_count[Tier.PINNED]))
+
+    def stages(self, pinned_bytes: int) -> bool:
+        """Whether the quota has room for the ring's pinned side beside so many bytes of layers."""
+        quota = self.budgets.quota.bytes
+        return quota is None or pinned_bytes + self.ring_bytes <= quota
 
     @property
     def ram_layers(self) -> int | None:
@@ -104,8 +138,12 @@ class Room:
         return [limit for limit in (self.budgets.ram.bytes, self.budgets.commit.bytes) if limit is not None]
 
     def _own_host(self, tokens: int) -> int:
-        """Host memory of the engine itself: its process, and snapshots of windows and states."""
-        return self.budgets.costs.host_runtime_bytes + prefix_bytes(self.shape, tokens)
+        """Host memory of the engine itself: its process, and snapshots of windows and states.
+
+        Beside a GPU also the pinned side of the ring and room to unpack experts, whether they are used or not.
+        """
+        own = self.budgets.costs.host_runtime_bytes + prefix_bytes(self.shape, tokens)
+        return own + self.ring_bytes + unpacked_bytes(self.shape) if self.on_gpu else own
 
     def rounded(self, tokens: int) -> int:
         """A context as it is allocated: whole pages, at most what the model can."""
@@ -146,8 +184,16 @@ class Room:
         return self.sums.forced[Tier.VRAM] + self.sums.outer(outer)
 
     def vram_need(self, vram: int) -> int:
-        """Bytes of so many layers in VRAM, and of the fewest slots if layers outside can be pinned."""
-        return self.in_vram(vram) + (self.floor_slots * self.slot if self.pins(vram) else 0)
+        """Bytes of so many layers in VRAM, of the ring for the others, and of the fewest slots if they are pinned.
+
+        Ring and slots together never need more than a layer that leaves VRAM gives back; see `ring_fits`.
+        """
+        beside = 0 if vram >= self.layers else self.ring + (self.floor_slots if self.pins(vram) else 0)
+        return self.in_vram(vram) + min(beside, self.shape.experts.n_experts) * self.slot
+
+    def ring_fits(self, experts: int, *, pinned: bool) -> bool:
+        """Whether the ring has room among so many experts in VRAM, beside the fewest slots if layers are pinned."""
+        return self.on_gpu and experts >= self.ring + (self.floor_slots if pinned else 0)
 
     def pins(self, vram: int) -> int:
         """Pinned layers when so many are in VRAM: the quota, or the user's number if it is lower."""
@@ -155,8 +201,9 @@ class Room:
             return 0
         sums = self.sums
         free = self.layers - vram - sums.forced_count[Tier.LOCKED] - sums.forced_count[Tier.PAGEABLE]
-        most = [free, *(limit for limit in (self.quota_layers, self.wishes.pinned_layers) if limit is not None)]
-        return max(min(most), 0)
+        wish = self.wishes.pinned_layers
+        quota = self._quota_pins(free) if wish is None else self.quota_layers
+        return max(min([free, *(limit for limit in (quota, wish) if limit is not None)]), 0)
 
     def needed(self, pool: Pool, tokens: int, resident: int, committed: int, *, any_vram: bool) -> int:
         """RAM or commit that a split needs, loading or running, whichever is more."""

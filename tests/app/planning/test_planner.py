@@ -15,7 +15,7 @@ from engine.contract.errors import (
     PinQuotaError,
     UsageError,
 )
-from engine.contract.estimate import bank_bytes
+from engine.contract.estimate import bank_bytes, most_ring_experts, slot_bytes
 from engine.contract.facts import HardwareFacts
 from engine.contract.plan import MemoryPlan, Pool, SimulatedGpu, Tier
 from engine.contract.shape import ModelShape
@@ -59,7 +59,8 @@ def test_t10_minimax_pins_what_the_measured_quota_holds(minimax: ModelShape) -> 
     with_margin = _with_card(192, 32, pin_measured=measured(gib_bytes(89.3)))
     plan = _plan(minimax, with_margin, **NONE_IN_VRAM)
     assert _counts(plan) == (0, 47, 15, 0)
-    assert plan.pool_bytes(Pool.PINNED) == 47 * 2_038_431_744
+    pinned = {line.what: line.bytes for line in plan.ledger if line.pool is Pool.PINNED}
+    assert pinned == {"pinned layers": 47 * 2_038_431_744, "transfer ring": 8 * slot_bytes(minimax)}
 
 
 def test_t10_fifty_pinned_layers_are_refused_and_forty_nine_offered(minimax: ModelShape) -> None:
@@ -298,3 +299,29 @@ def test_a_simulated_gpu_runs_every_tier(qwen: ModelShape) -> None:
     assert min(vram, pinned, locked) > 0
     runtime = next(line for line in plan.ledger if line.pool is Pool.RAM and line.what == "engine process")
     assert runtime.bytes == HOST_RUNTIME_BYTES
+
+
+def test_locked_layers_get_a_ring_whose_pinned_side_fits_the_quota(minimax: ModelShape) -> None:
+    quota = gib_bytes(94)
+    plan = _plan(minimax, _with_card(192, 32, pin_measured=measured(quota)), **NONE_IN_VRAM)
+    assert plan.ring_staged
+    assert plan.ring_experts == most_ring_experts(minimax)
+    assert plan.pool_bytes(Pool.PINNED) <= quota
+    whole = _plan(minimax, _with_card(192, 32, pin_measured=measured(49 * bank_bytes_of(minimax))), **NONE_IN_VRAM)
+    assert whole.layers_in(Tier.PINNED) == 48, "one layer less, so that prompts of the locked ones reach the GPU"
+    fixed = _with_card(192, 32, pin_measured=measured(49 * bank_bytes_of(minimax)))
+    asked = _plan(minimax, fixed, pinned_layers=49, **NONE_IN_VRAM)
+    assert (asked.layers_in(Tier.PINNED), asked.ring_staged) == (49, False), "a number the user chose is kept"
+    assert asked.ring_experts == most_ring_experts(minimax)
+
+
+def test_a_ring_is_a_small_part_of_a_small_quota(minimax: ModelShape) -> None:
+    plan = _plan(minimax, _with_card(192, 32, pin_measured=measured(gib_bytes(0.5))), **NONE_IN_VRAM)
+    assert plan.ring_staged
+    assert 2 <= plan.ring_experts < most_ring_experts(minimax)
+    assert plan.ring_experts * slot_bytes(minimax) <= gib_bytes(0.5) / 16
+
+
+def bank_bytes_of(shape: ModelShape) -> int:
+    """Bytes of one layer's bank."""
+    return bank_bytes(shape.experts, shape.expert_format)
