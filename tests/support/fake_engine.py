@@ -23,7 +23,7 @@ from typing import Any, Literal, cast
 
 from typing_extensions import override
 
-from engine.contract.errors import ContextTooLongError, NotEnoughRamError, SplitpinError
+from engine.contract.errors import ContextTooLongError, NotEnoughRamError, NotEnoughVramError, SplitpinError
 from engine.contract.estimate import bank_bytes, expert_record
 from engine.contract.events import (
     EVENTS,
@@ -34,6 +34,7 @@ from engine.contract.events import (
     LayerSettled,
     Listening,
     Loading,
+    PlanChanged,
     PrefillProgress,
     Ready,
     RequestDone,
@@ -158,6 +159,25 @@ class FakeEngine:
             if "exit" in step:
                 os._exit(step["exit"])
 
+    def change_plan(self, body: bytes) -> PlanChanged:
+        """Take a whole plan, or refuse it for want of VRAM."""
+        plan = MemoryPlan.model_validate_json(body)
+        if self.options.refuse_plan:
+            raise NotEnoughVramError(needed_bytes=2 * MIB, available_bytes=MIB, fix="Start the engine again.")
+        assert self.residency is not None
+        at = dict(zip(plan.model.moe_layers, plan.tiers, strict=True))
+        layers = tuple(
+            layer.model_copy(update={"asked": at[layer.layer], "settled": at[layer.layer]})
+            for layer in self.residency.layers
+        )
+        residency = self.residency.model_copy(
+            update={"layers": layers, "ledger_asked": plan.ledger, "ledger_settled": plan.ledger}
+        )
+        self.plan, self.residency = plan, residency
+        changed = PlanChanged(plan=plan, residency=residency, took_s=0.01)
+        self.emit(changed)
+        return changed
+
     def health(self) -> dict[str, Any]:
         state = "stopping" if self.stopping.is_set() else "loading" if self.residency is None else "ready"
         loading = self.loading
@@ -204,13 +224,16 @@ def _handler_of(engine: FakeEngine) -> type[BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            if self.path != "/v1/chat/completions":
+            if self.path not in ("/v1/chat/completions", "/v1/plan"):
                 self._error(ApiError(404, f"There is nothing at {self.path}.", code="not_found"))
                 return
             try:
                 if engine.residency is None:
                     raise _still_loading()
-                self._chat(read_chat_request(body))
+                if self.path == "/v1/plan":
+                    self._json(200, engine.change_plan(body).model_dump(mode="json", exclude={"event"}))
+                else:
+                    self._chat(read_chat_request(body))
             except ApiError as error:
                 self._error(error)
             except SplitpinError as error:
@@ -359,6 +382,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--last-words", default="fatal: scripted crash while loading", help="of the log before it dies")
     parser.add_argument("--fail-at-layer", type=int, metavar="K", help="a typed Failed event before the K-th layer")
     parser.add_argument("--wire", type=int, default=WIRE_VERSION, help="protocol version to claim")
+    parser.add_argument("--refuse-plan", action="store_true", help="refuse another split")
     parser.add_argument("--ignore-stop", action="store_true", help="neither Stop nor SIGTERM ends it")
     return parser
 
