@@ -22,6 +22,7 @@ from app.link.store import SessionStore
 from app.planning.wishes import Wishes
 from app.ui import crash_fix as crash_fixes
 from app.ui import split_notices as said
+from app.ui.engine_notices import STOP_ENGINE
 from app.ui.measure_desk import MeasureDesk
 from app.ui.model_desk import ModelDesk
 from app.ui.notices import DISMISS, Notice, of_problem
@@ -286,6 +287,7 @@ class SplitDesk(QObject):
             said.LIMIT_PINS: lambda: self._plans.keep_limit(said.granted_pin_bytes(self._inputs)),
             said.FREE_CHOICES: self._plans.free_choices,
             said.LIFT_LIMIT: lambda: self._plans.keep_limit(None),
+            STOP_ENGINE: self.stop_wanted.emit,
             said.END: self._left_over.end_first,
             said.END_ASKED: self._left_over.end_asked,
             said.KEEP: self._left_over.keep_asked,

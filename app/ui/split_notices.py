@@ -8,6 +8,7 @@ from app.orphans.verdicts import Orphan
 from app.planning.advice import advice
 from app.ui import notices
 from app.ui.crash_fix import CrashFix
+from app.ui.engine_notices import of_engine
 from app.ui.notices import Action, Notice
 from app.ui.split_inputs import SplitInputs
 from app.ui.wording import layers, tokens
@@ -60,6 +61,7 @@ def compose(inputs: NoticeInputs) -> tuple[Notice, ...]:
     found = [*_of_orphans(inputs), *inputs.reports]
     if split.session.stage is EngineStage.FAILED:
         found.append(_of_failure(split, inputs.crash_fix))
+    found += of_engine(split.session)
     if split.session.residency is not None:
         found += _of_shortfall(split.session.residency, split.wishes.pin_cap_bytes)
     if split.problem is not None and not split.session.running:

@@ -14,6 +14,7 @@ from app.ui.notices import Action, Notice
 from app.ui.split_inputs import QuotaFacts, SplitInputs
 from app.ui.split_notices import NoticeInputs, compose, fix_of, granted_pin_bytes
 from engine.contract.errors import FixOption, NotEnoughRamError
+from engine.contract.events import StepStalled
 from engine.contract.facts import Source
 from engine.contract.processes import ProcessIdentity
 from engine.contract.units import GIB
@@ -239,3 +240,26 @@ def test_texts_are_plain() -> None:
         for notice in compose(known):
             said = f"{notice.title} {notice.text} {' '.join(a.label for a in notice.actions)}".lower()
             assert not any(word in said for word in ("!", "sorry", "please", "oops", "went wrong", "kill"))
+
+
+def test_a_step_that_does_not_end_is_said_and_stopping_is_offered() -> None:
+    ready = samples.settled()
+    stalled = StepStalled(request_id="a", phase="decode", running_s=250, limit_s=120)
+    notice = next(
+        one
+        for one in compose(NoticeInputs(replace(ready, session=replace(ready.session, stalled=stalled)), NOW))
+        if one.about == "stalled"
+    )
+    assert notice.title == "The engine has not finished a step for 4 min 10 s"
+    assert "It computes one token; by what was measured on this PC that takes less than 2 min 0 s." in notice.text
+    assert [action.id for action in notice.actions] == ["stop_engine"]
+
+
+def test_books_that_do_not_agree_are_said_with_the_numbers() -> None:
+    ready = samples.settled()
+    findings = ("3 slots are taken and 2 are free; there are 4.", "5 B too much.")
+    found = compose(NoticeInputs(replace(ready, session=replace(ready.session, findings=findings)), NOW))
+    notice = next(one for one in found if one.about == "integrity")
+    assert notice.severity == "error"
+    assert notice.text.startswith("3 slots are taken and 2 are free; there are 4. 1 more are in the log.")
+    assert notice.details == "\n".join(findings)

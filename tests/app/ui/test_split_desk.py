@@ -12,6 +12,7 @@ from app.orphans.verdicts import ProgramUse
 from app.planning.wishes import Wishes
 from app.ui.notices import Notice
 from app.ui.theme import Theme
+from engine.contract.events import Heartbeat, StepStalled
 from engine.contract.facts import Reading, Source
 from engine.contract.plan import SimulatedGpu, Tier
 from engine.contract.units import GIB, MIB
@@ -461,3 +462,19 @@ def test_what_a_fix_has_set_is_told_and_can_be_taken_back(
         kit.press("Let Splitpin choose")
         assert kit.titles == []
         assert kit.desk.wishes == Wishes(context_tokens=4096)
+
+
+def test_an_engine_that_does_not_come_to_an_end_is_stopped_by_a_click_and_never_by_itself(
+    qtbot: QtBot, theme: Theme, tmp_path: Path, model: Path
+) -> None:
+    with DeskKit(qtbot, theme, tmp_path) as kit:
+        kit.open(model)
+        kit.page.main_button.click()
+        kit.wait_for("ready")
+        kit.store.apply(StepStalled(request_id="a", phase="prefill", running_s=600, limit_s=300))
+        assert kit.titles == ["The engine has not finished a step for 10 min 0 s"]
+        kit.store.apply(Heartbeat(request_id="a", phase="prefill", steps=1, step_s=601))
+        assert kit.titles == []
+        kit.store.apply(StepStalled(request_id="a", phase="prefill", running_s=600, limit_s=300))
+        with qtbot.waitSignal(kit.desk.stop_wanted):
+            kit.press("Stop engine")
