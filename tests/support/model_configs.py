@@ -121,6 +121,18 @@ ERNIE_21B: Config = {
     "max_position_embeddings": 131072, "torch_dtype": "bfloat16",
 }  # fmt: skip
 
+DBRX: Config = {
+    "model_type": "dbrx", "n_layers": 40, "d_model": 6144, "n_heads": 48, "vocab_size": 100352, "max_seq_len": 32768,
+    "attn_config": {"kv_n_heads": 8, "clip_qkv": 8, "rope_theta": 500000},
+    "ffn_config": {"ffn_hidden_size": 10752, "moe_num_experts": 16, "moe_top_k": 4}, "torch_dtype": "bfloat16",
+}  # fmt: skip
+LONGCAT_FLASH: Config = {
+    "model_type": "longcat_flash", "num_layers": 28, "hidden_size": 6144, "num_attention_heads": 64,
+    "kv_lora_rank": 512, "q_lora_rank": 1536, "qk_rope_head_dim": 64, "v_head_dim": 128, "qk_nope_head_dim": 128,
+    "ffn_hidden_size": 12288, "expert_ffn_hidden_size": 2048, "n_routed_experts": 512, "zero_expert_num": 256,
+    "moe_topk": 12, "vocab_size": 131072, "max_position_embeddings": 131072, "torch_dtype": "bfloat16",
+}  # fmt: skip
+
 
 def folder_with(config: Config, folder: Path) -> Path:
     """A model folder that holds nothing but config.json."""

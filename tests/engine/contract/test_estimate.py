@@ -27,6 +27,7 @@ from engine.contract.formats import WeightFormat
 from engine.contract.plan import Pool, Tier
 from engine.contract.shape import ExpertShape, KvShape, LayerShape, ModelShape, StateShape, StateTensor
 from tests.support.model_configs import (
+    DBRX,
     DEEPSEEK_V3,
     ERNIE_21B,
     GEMMA4_26B,
@@ -34,6 +35,7 @@ from tests.support.model_configs import (
     GPT_OSS_20B,
     GPT_OSS_120B,
     LLAMA4_SCOUT,
+    LONGCAT_FLASH,
     MINIMAX_M25,
     MIXTRAL_8X7B,
     OLMOE,
@@ -187,6 +189,8 @@ def test_t11_gemma4_has_its_exact_bytes(tmp_path: Path) -> None:
         pytest.param(LLAMA4_SCOUT, 48, 196_608, 48, 4_026_531_840, id="Llama-4-Scout"),
         pytest.param(ERNIE_21B, 28, 57_344, 27, 1_509_949_440, id="ERNIE-4.5-21B-A3B"),
         pytest.param(GPT_OSS_20B, 24, 49_152, 24, 423_567_360, id="gpt-oss-20b"),
+        pytest.param(DBRX, 40, 163_840, 40, 6_341_787_648, id="DBRX"),
+        pytest.param(LONGCAT_FLASH, 56, 64_512, 28, 38_654_705_664, id="LongCat-Flash"),
         pytest.param(QWEN3_235B, 94, 192_512, 94, None, id="Qwen3-235B-A22B"),
     ],
 )
@@ -200,7 +204,7 @@ def test_reference_values(
     assert bank is None or _bank(shape) == bank
 
 
-@pytest.mark.parametrize("kind", ["jetmoe", "dbrx"])
+@pytest.mark.parametrize("kind", ["doge", "nllb_moe"])
 def test_families_whose_experts_cannot_be_taken_out_are_unsupported(kind: str, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedModelError, match="not supported"):
         shape_of({"model_type": kind, "num_hidden_layers": 48, "num_local_experts": 16}, tmp_path)
