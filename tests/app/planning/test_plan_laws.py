@@ -194,6 +194,8 @@ def _after(
     match fix.change:
         case "context_tokens" | "vram_layers" | "pinned_layers" | "vram_reserve_bytes" | "ram_reserve_bytes":
             return _try(shape, facts, wishes.model_copy(update={fix.change: number}))
+        case "kv_dtype":
+            return _try(shape, facts, wishes.model_copy(update={"kv_dtype": number}))
         case "allow_pageable":
             return _try(shape, facts, wishes.model_copy(update={"allow_pageable": True}))
         case "end_process":
