@@ -279,7 +279,8 @@ def _off(plan: MemoryPlan, run: SpeedRun, rates: MeasuredRates) -> float | None:
 
 
 def _model(plan: MemoryPlan) -> str:
-    return f"{plan.model.name} ({plan.model.stored_as})"
+    packed = ", KV cache in fp8" if plan.kv_dtype == "fp8" else ""  # slower at long contexts
+    return f"{plan.model.name} ({plan.model.stored_as}{packed})"
 
 
 def _tiers(plan: MemoryPlan) -> tuple[int, int, int, int]:

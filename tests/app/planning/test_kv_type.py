@@ -7,6 +7,7 @@ import pytest
 
 from app.__main__ import main
 from app.planning.planner import make_plan
+from app.planning.speed import predict, run_of
 from app.planning.wishes import Wishes
 from app.ui.split_wishes import SplitWishes
 from engine.contract.errors import NotEnoughVramError, UsageError
@@ -68,6 +69,14 @@ def test_fp8_is_offered_with_what_it_saves_where_it_is_enough(qwen: ModelShape) 
     with pytest.raises(NotEnoughVramError) as twice:
         _plan(qwen, 3 * most, None, SMALL)
     assert "kv_dtype" not in [fix.change for fix in twice.value.fixes], "half would not be enough"
+
+
+def test_runs_with_another_kv_type_teach_nothing_of_this_one(qwen: ModelShape) -> None:
+    own, fp8 = (_plan(qwen, 8192, kind) for kind in KINDS)
+    run = run_of(fp8, prompt_tokens=500, answer_tokens=100, decode_tok_s=9.0, prefill_tok_s=90.0)
+    assert run is not None
+    assert predict(fp8, None, [run]) is not None
+    assert predict(own, None, [run]) is None
 
 
 def test_latents_are_refused_and_never_offered_in_fp8(tmp_path: Path) -> None:
