@@ -22,7 +22,6 @@ _PICTURES = re.compile(
     r"|multi_modal_projector)\."
 )
 _TIED_WRAPPERS = frozenset({"kimi_k25"})
-_INSIDE_ONLY = {"step3p5": "step3p7"}  # published alone too, which transformers has no model for
 _RENAMED = {  # wrapper and type as published; transformers builds the latter for them
     ("kimi_k25", "kimi_k2"): "deepseek_v3",
     ("", "dots3_note"): "dots3_note_text",  # its text part stands beside those for pictures and sound
@@ -99,7 +98,7 @@ def anatomy_of(config: Mapping[str, Any]) -> tuple[TextConfig, ConfigFacts, Anat
     """
     text = text_config(config)
     rule = FAMILIES.get(text.model_type)
-    if rule is None or (text.model_type in _INSIDE_ONLY and not text.outer):
+    if rule is None:
         raise _why_not(text)
     facts = ConfigFacts(text.values, text.model_type)
     anatomy = rule(facts, _tied(text))
@@ -165,7 +164,7 @@ def _why_not(text: TextConfig) -> SplitpinError:
 
 def supported_families() -> tuple[str, ...]:
     """Model types with family rules, for people, in alphabetical order."""
-    return tuple(sorted(_INSIDE_ONLY.get(name, name.removesuffix("_text")) for name in FAMILIES))
+    return tuple(sorted(name.removesuffix("_text") for name in FAMILIES))
 
 
 def _list_fix() -> str:

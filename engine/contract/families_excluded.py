@@ -12,6 +12,5 @@ CANNOT_ESTIMATE: dict[str, str] = {
 NOT_RUNNABLE: dict[str, str] = {
     "doge": "its experts are single neurons fetched by keys",
     "nllb_moe": "it is an encoder-decoder model",
-    "step3p5": "transformers runs it only as the language model inside step3p7",
     "switch_transformers": "it is an encoder-decoder model",
 }

@@ -19,6 +19,7 @@ from engine.experts.dequant.matrix import dequantise
 from engine.model.experts_function import IMPLEMENTATION, register, without_experts
 from engine.model.hub import transformers
 from engine.model.packed_map import read_bytes, read_entry
+from engine.model.text_inside import inside_whole
 
 WEIGHTS = "weights"  # purpose in the device's ledger, as in the contract
 DENSE_DTYPES = {WeightFormat.FP32: torch.float32, WeightFormat.BF16: torch.bfloat16, WeightFormat.FP16: torch.float16}
@@ -94,6 +95,7 @@ def read_config(folder: Path) -> Any:
         raise UnsupportedModelError(
             f"{folder.name} cannot be run: {in_words(cause)}.", "Choose another model folder."
         ) from cause
+    config = inside_whole(config)
     for part in (config, *(getattr(config, name, None) for name in config.sub_configs)):
         if part is not None and hasattr(part, "quantization_config"):
             del part.quantization_config

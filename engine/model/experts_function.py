@@ -14,6 +14,7 @@ from engine.experts.expert_kernel import PartShapes
 from engine.experts.layer import ExpertLayer
 from engine.model.experts_adapters import Place, adopt_experts
 from engine.model.hub import transformers  # noqa: F401  first: it settles how transformers is imported
+from engine.model.text_inside import leave_out_parts
 
 IMPLEMENTATION = "splitpin"
 PART_OF_PARAMETER = {
@@ -138,6 +139,7 @@ def without_experts(model_class: type[Any]) -> type[Any]:
 
     def __init__(self: Any, config: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
         model_class.__init__(self, config, *args, **kwargs)
+        leave_out_parts(self, config)
         self.__dict__["full_keys"] = frozenset(self.state_dict().keys())
         adopt_experts(self)
         self.__dict__["experts_modules"] = strip_experts(self)

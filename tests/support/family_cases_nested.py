@@ -79,6 +79,7 @@ TO_BE_COMPLETE: dict[str, dict[str, Any]] = {
     "deepseek_ocr2_text": {"mlp_layer_types": ["sparse"] * 32, "num_experts_per_tok": 6},
     "glm4v_moe_text": {"head_dim": 128},
     "qwen3_omni_moe_text": {"head_dim": 128},
+    "step3p5": {"sliding_window": 512},
 }
 
 # their masks or their attention look at values, which tokens do not have on the meta device

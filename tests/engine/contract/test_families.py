@@ -85,7 +85,7 @@ def test_the_rules_say_what_transformers_builds(
     assert not [note for note in shape.assumptions if "taken, the default" in note]
 
 
-@pytest.mark.parametrize("kind", sorted(set(FAMILIES) - set(NOT_RUNNABLE)))
+@pytest.mark.parametrize("kind", sorted(FAMILIES))
 def test_a_missing_vocabulary_context_or_top_k_is_the_class_default_and_is_named(kind: str, tmp_path: Path) -> None:
     default = CONFIG_MAPPING[kind]()
     complete = TO_BE_COMPLETE.get(kind, (CASES | OTHER_CASES).get(kind, [{}])[0])

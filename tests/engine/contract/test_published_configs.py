@@ -7,7 +7,7 @@ import pytest
 from transformers import CONFIG_MAPPING
 
 from engine.contract.checkpoint import read_shape
-from engine.contract.errors import CannotEstimateError, UnsupportedModelError
+from engine.contract.errors import CannotEstimateError
 from engine.contract.shape import ModelShape
 from tests.support.model_configs import shape_of
 from tests.support.tiny_families import tiny_config
@@ -42,11 +42,9 @@ def test_step_with_its_published_keys_is_what_transformers_makes_of_it(tmp_path:
     assert saved.moe_layers == (2, 3, 4, 5)
 
 
-def test_the_text_part_of_step_alone_is_refused_with_the_name_of_the_whole(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedModelError, match="only as the language model inside step3p7") as refused:
-        shape_of({"model_type": "step3p5"} | _STEP, tmp_path)
-    assert "step3p7" in refused.value.fix
-    assert "step3p5" not in refused.value.fix
+def test_the_text_part_of_step_is_published_alone_too(tmp_path: Path) -> None:
+    apart = shape_of({"model_type": "step3p7", "text_config": _STEP}, tmp_path / "apart")
+    assert _bytes_only(shape_of({"model_type": "step3p5"} | _STEP, tmp_path / "alone")) == _bytes_only(apart)
 
 
 def test_dots3_with_its_text_part_at_the_top_is_the_same_model(tmp_path: Path) -> None:
