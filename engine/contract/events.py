@@ -7,7 +7,7 @@ from pydantic import Field, TypeAdapter
 from engine.contract.errors import Problem
 from engine.contract.plan import MemoryPlan, Tier
 from engine.contract.record import Record
-from engine.contract.residency import ResidencyReport
+from engine.contract.residency import ResidencyReport, SlotUse
 
 WIRE_VERSION = 1
 
@@ -91,6 +91,7 @@ class RequestDone(Record):
     ttft_s: float | None = None
     prefill_tok_s: float | None = None
     decode_tok_s: float | None = None
+    slots: tuple[SlotUse, ...] = Field(default=(), description="use of the expert slots, by pinned layer")
 
 
 class Heartbeat(Record):

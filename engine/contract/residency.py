@@ -16,6 +16,30 @@ class LayerResidency(Record):
     cause: str | None = Field(default=None, description="the refusal in words, with its numbers")
 
 
+class SlotUse(Record):
+    """How often experts of one pinned layer were wanted, and were in a slot."""
+
+    layer: int = Field(ge=0)
+    hits: int = Field(ge=0, description="by single tokens, found in a slot")
+    misses: int = Field(ge=0, description="by single tokens, copied into a slot first")
+    prompt_hits: int = Field(ge=0, description="by chunks of a prompt, found in a slot")
+    prompt_copies: int = Field(ge=0, description="by chunks of a prompt, copied to the GPU first")
+
+
+def used_since(before: tuple[SlotUse, ...], now: tuple[SlotUse, ...]) -> tuple[SlotUse, ...]:
+    """What was added between two counts; layers without any use are left out."""
+    earlier = {one.layer: one for one in before}
+    added = []
+    for one in now:
+        was = earlier.get(one.layer)
+        numbers = one.model_dump(exclude={"layer"})
+        if was is not None:
+            numbers = {name: count - getattr(was, name) for name, count in numbers.items()}
+        if any(numbers.values()):
+            added.append(SlotUse(layer=one.layer, **numbers))
+    return tuple(added)
+
+
 class ResidencyReport(Record):
     """Asked and settled, layer by layer and line by line. Filled in by the engine after loading."""
 

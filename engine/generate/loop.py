@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from engine.contract.errors import ContextTooLongError
 from engine.contract.events import Event, PrefillProgress, RequestDone, RequestStarted
+from engine.contract.residency import used_since
 from engine.generate.detokenize import Detokenizer
 from engine.generate.meter import Meter
 from engine.generate.request import FinishReason, GenerationRequest, Outcome
@@ -44,6 +45,7 @@ class Generation:
         self._sampler = Sampler(request.sampling, request.prompt_ids)
         self._meter = Meter(accepted_s, clock)
         self._reused = 0
+        self._slots_before = model.slot_use()
 
     def run(
         self,
@@ -133,4 +135,5 @@ class Generation:
             ttft_s=timings.ttft_s,
             prefill_tok_s=timings.prefill_tok_s,
             decode_tok_s=timings.decode_tok_s,
+            slots=used_since(self._slots_before, self._model.slot_use()),
         )

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from engine.contract.plan import MemoryPlan
-from engine.contract.residency import ResidencyReport
+from engine.contract.residency import ResidencyReport, SlotUse
 
 
 class LanguageModel(Protocol):
@@ -77,6 +77,10 @@ class LanguageModel(Protocol):
 
     def residency(self) -> ResidencyReport:
         """What every layer got."""
+        ...
+
+    def slot_use(self) -> tuple[SlotUse, ...]:
+        """How often experts of each pinned layer were wanted since the slots exist."""
         ...
 
     def close(self) -> None:

@@ -1,6 +1,7 @@
 """A loaded model: one sequence at a time, prompt in chunks, one token at a time, everything given back at the end."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any, cast
 
 import torch
@@ -9,7 +10,7 @@ from typing_extensions import override
 
 from engine.contract.errors import ContextTooLongError
 from engine.contract.plan import MemoryPlan
-from engine.contract.residency import ResidencyReport
+from engine.contract.residency import ResidencyReport, SlotUse
 from engine.model.change import change_plan
 from engine.model.integrity import check_integrity
 from engine.model.interface import GenerationCancelledError, LanguageModel
@@ -166,6 +167,12 @@ class LoadedModel(LanguageModel):
     @override
     def residency(self) -> ResidencyReport:
         return self._residency
+
+    @override
+    def slot_use(self) -> tuple[SlotUse, ...]:
+        slots = self._parts.slots
+        uses = {} if slots is None else slots.table.uses
+        return tuple(SlotUse(layer=layer, **asdict(uses[layer])) for layer in sorted(uses))
 
     @override
     def close(self) -> None:

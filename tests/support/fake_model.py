@@ -17,7 +17,7 @@ from typing_extensions import override
 from engine.contract.errors import ContextTooLongError
 from engine.contract.plan import MemoryPlan, Tier
 from engine.contract.plan_change import check_change
-from engine.contract.residency import LayerResidency, ResidencyReport
+from engine.contract.residency import LayerResidency, ResidencyReport, SlotUse
 from engine.model.interface import GenerationCancelledError, LanguageModel
 from tests.support.tiny_plan import tiny_plan
 
@@ -205,6 +205,11 @@ class FakeModel(LanguageModel):
     @override
     def residency(self) -> ResidencyReport:
         return RESIDENCY
+
+    @override
+    def slot_use(self) -> tuple[SlotUse, ...]:
+        unused = SlotUse(layer=1, hits=0, misses=0, prompt_hits=0, prompt_copies=0)
+        return (SlotUse(layer=0, hits=self.decoded, misses=0, prompt_hits=0, prompt_copies=len(self.prompts)), unused)
 
     @override
     def close(self) -> None:

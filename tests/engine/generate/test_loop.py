@@ -6,6 +6,7 @@ import pytest
 
 from engine.contract.errors import ContextTooLongError
 from engine.contract.events import Event, PrefillProgress, RequestDone, RequestStarted
+from engine.contract.residency import SlotUse
 from engine.generate.detokenize import REPLACEMENT, Detokenizer
 from engine.generate.loop import Generation, answer_room
 from engine.generate.meter import Meter
@@ -189,3 +190,11 @@ def test_a_single_token_has_no_decode_rate() -> None:
     meter.token()
     assert meter.timings.decode_tok_s is None
     assert meter.timings.prefill_tok_s is None
+
+
+def test_the_use_of_the_slots_is_told_for_each_request_alone() -> None:
+    model = FakeModel(answers=["Paris."])
+    for _ in range(2):
+        done = Run(model).events[-1]
+        assert isinstance(done, RequestDone)
+        assert done.slots == (SlotUse(layer=0, hits=6, misses=0, prompt_hits=0, prompt_copies=1),)
