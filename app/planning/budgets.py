@@ -13,10 +13,11 @@ from engine.contract.units import GIB, MIB
 
 Device = Literal["cuda", "cpu", "simulated"]
 
-# Measured on Linux, torch 2.13 for CPUs, demo model loaded, weights, banks and KV cache taken off: 392 MiB resident,
-# 105 of them library files; 430 after prompts of 5,000 tokens (compiled code, see engine/threads.py). A tokenizer of
-# 250,000 words takes 210 MiB more than the demo model's 49,000.
-HOST_RUNTIME_BYTES = 640 * MIB
+# Measured on Linux, torch 2.13 for CPUs, weights, banks and KV cache taken off. The demo model (49,152 words): 392 MiB
+# resident, 105 of them library files; 430 after prompts of 5,000 tokens (compiled code, see engine/threads.py). A
+# tokenizer of 250,000 words takes 210 MiB more. tests/bench/big_simulated.py compares the sum with a running engine.
+HOST_RUNTIME_BYTES = 400 * MIB
+TOKENIZER_WORD_BYTES = 1100
 CUDA_RUNTIME_BYTES = 1536 * MIB  # assumed: the CUDA build maps its libraries and keeps its own host buffers
 CUDA_CONTEXT_BYTES = 512 * MIB  # assumed where the driver's share was not measured
 
@@ -57,8 +58,11 @@ def choose_device(facts: HardwareFacts, wishes: Wishes) -> Device:
     return "cpu" if facts.cuda_gpu is None else "cuda"
 
 
-def budgets(facts: HardwareFacts, wishes: Wishes) -> Budgets:
-    """Limits by what was read and by the user's reserves; a simulated GPU has neither reserve nor driver."""
+def budgets(facts: HardwareFacts, wishes: Wishes, vocab_size: int = 0) -> Budgets:
+    """Limits by what was read and by the user's reserves; a simulated GPU has neither reserve nor driver.
+
+    `vocab_size` is that of the model where its costs count: a tokenizer is the only part of the engine that varies.
+    """
     device = choose_device(facts, wishes)
     return Budgets(
         device=device,
@@ -67,13 +71,13 @@ def budgets(facts: HardwareFacts, wishes: Wishes) -> Budgets:
         commit=_commit(facts),
         locked=_locked(facts, wishes),
         quota=pin_quota(facts, wishes),
-        costs=_costs(facts, device),
+        costs=_costs(facts, device, vocab_size),
     )
 
 
-def _costs(facts: HardwareFacts, device: Device) -> Costs:
+def _costs(facts: HardwareFacts, device: Device, vocab_size: int) -> Costs:
     if device != "cuda" or facts.cuda_gpu is None:
-        return Costs(host_runtime_bytes=HOST_RUNTIME_BYTES)
+        return Costs(host_runtime_bytes=HOST_RUNTIME_BYTES + vocab_size * TOKENIZER_WORD_BYTES)
     context = facts.cuda_gpu.context_bytes.value
     return Costs(
         context_bytes=CUDA_CONTEXT_BYTES if context is None else context, host_runtime_bytes=CUDA_RUNTIME_BYTES

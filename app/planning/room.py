@@ -49,7 +49,7 @@ class Room:
         """Raises UsageError if a forced layer has no experts or needs a GPU that is not there, or for a KV type."""
         self.shape = kept_in(self.shape, self.wishes.kv_dtype)
         experts, forced = self.shape.experts, self.wishes.forced
-        self.budgets = budgets(self.facts, self.wishes)
+        self.budgets = budgets(self.facts, self.wishes, self.shape.vocab_size)
         self.sums = BankSums(self.shape.moe_layers, banks(self.shape), forced)
         self.slot = slot_bytes(self.shape)
         self.floor_slots = min(2 * experts.top_k, experts.n_experts)  # one token's experts, and the next one's coming

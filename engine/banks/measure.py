@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Mapping
 
 from engine.banks.place import Placement
+from engine.contract.estimate import HOST_RUNTIME
 from engine.contract.plan import LedgerLine, MemoryPlan, Pool, Tier
 from engine.contract.residency import LayerResidency, ResidencyReport
 
 TRANSFER_RING = "transfer ring"  # of what lies in host memory the only part that is pinned
-HOST_RUNTIME = "engine process"  # a reserve: nothing is allocated under this name
 
 
 def settled_ledger(

@@ -14,6 +14,7 @@ from engine.contract.record import Record
 from engine.contract.shape import ExpertShape, KvShape, LayerShape, ModelShape, StateShape, StateTensor
 from engine.contract.units import round_up
 
+HOST_RUNTIME = "engine process"  # a reserve: nothing is allocated under this name
 PART_ALIGN = 64  # one matrix inside an expert record starts on a cache line
 BANK_ALIGN = 4096  # a bank is whole pages
 KV_PAGE_TOKENS = 256  # contexts offered to people are multiples of this
@@ -359,7 +360,7 @@ def ledger(shape: ModelShape, split: Split, costs: Costs) -> tuple[LedgerLine, .
         ]
     ring = ring_host_bytes(shape, split)
     host = [
-        ("engine process", costs.host_runtime_bytes),
+        (HOST_RUNTIME, costs.host_runtime_bytes),
         ("prefix snapshots", prefix_bytes(shape, split.context_tokens)),
         ("scratch", scratch_bytes(shape, split)),
         ("transfer ring", ring),

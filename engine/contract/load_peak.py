@@ -6,8 +6,9 @@ then one bank after another, first those for VRAM. A tensor that has to be conve
 
 from collections.abc import Mapping
 
-from engine.contract.estimate import kv_value_bytes
-from engine.contract.plan import Pool
+from engine.contract.errors import NotEnoughCommitError, NotEnoughRamError
+from engine.contract.estimate import HOST_RUNTIME, kv_value_bytes
+from engine.contract.plan import MemoryPlan, Pool
 from engine.contract.shape import ModelShape
 
 
@@ -44,3 +45,34 @@ def cpu_load_peak(
         Pool.RAM: fixed + max(tensor, kv_bytes + resident_banks + bank),
         Pool.COMMIT: fixed + max(tensor, kv_bytes + committed_banks + bank),
     }
+
+
+def bytes_to_load(plan: MemoryPlan, pool: Pool) -> int:
+    """RAM or commit that a load takes at most beside the engine process, which runs already.
+
+    A simulated GPU is made of the same memory.
+    """
+    runtime = sum(line.bytes for line in plan.ledger if line.pool is pool and line.what == HOST_RUNTIME)
+    simulated = plan.pool_bytes(Pool.VRAM) if plan.simulated is not None else 0
+    return max(plan.pool_bytes(pool), plan.load_peak.get(pool, 0)) - runtime + simulated
+
+
+def check_headroom(plan: MemoryPlan, ram_left: int, commit_left: int | None) -> None:
+    """Compare with what is free now, before anything is read or allocated: the plan may be older than that.
+
+    Where the system promises no more than it has (Windows), commit decides: RAM of other programs can be paged out.
+    Without such a limit (Linux) RAM does, as the system would end a program in the middle of the load.
+
+    Raises:
+        NotEnoughCommitError, NotEnoughRamError: the load would not come to its end.
+    """
+    pool, left = (Pool.RAM, ram_left) if commit_left is None else (Pool.COMMIT, commit_left)
+    needed = bytes_to_load(plan, pool)
+    if needed > left:
+        error = NotEnoughRamError if pool is Pool.RAM else NotEnoughCommitError
+        raise error(
+            what="Loading this model",
+            needed_bytes=needed,
+            available_bytes=left,
+            fix="Close other programs, or plan the start again with what is free now.",
+        )

@@ -21,6 +21,7 @@ from engine.checkpoint.meter import Meter
 from engine.checkpoint.reader_threads import OpenFile, open_weights
 from engine.contract.errors import UnsupportedModelError
 from engine.contract.events import Event, LayerSettled, Loading, Stage
+from engine.contract.load_peak import check_headroom
 from engine.contract.plan import MemoryPlan, Tier
 from engine.model.dense import WEIGHTS
 from engine.model.expert_map import ExpertMap
@@ -41,12 +42,18 @@ class Drivers:
     """What a plan runs on: a device, the host memory's allocator and locker, and the disk."""
 
     def __init__(
-        self, device: Device, allocator: HostAllocator, locker: PageLocker, open_file: OpenFile = open_weights
+        self,
+        device: Device,
+        allocator: HostAllocator,
+        locker: PageLocker,
+        open_file: OpenFile = open_weights,
+        memory_left: Callable[[], tuple[int, int | None]] = select.host_memory_left,
     ) -> None:
         self.device = device
         self.allocator = allocator
         self.locker = locker
         self.open_file = open_file
+        self.memory_left = memory_left
 
 
 def drivers_for(plan: MemoryPlan) -> Drivers:
@@ -149,6 +156,7 @@ class _Load:
         self._plan = plan
         self._device = drivers.device
         self._open_file = drivers.open_file
+        self._memory_left = drivers.memory_left
         self._report = report
         self._undo = undo
         known = {storage: BankLayout(plan.model.experts, storage) for storage in plan.model.different_storages}
@@ -169,6 +177,7 @@ class _Load:
         files = open_model(plan)
         check_layers(files.config, plan.model)
         text = files.text()
+        check_headroom(plan, *self._memory_left())
         with TensorReader(self._meter, self._open_file) as reader:
             self._undo.callback(self._device.close)
             self._undo.callback(gc.collect)  # before the device closes: the modules refer to each other

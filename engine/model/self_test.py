@@ -1,5 +1,7 @@
 """After loading: does each tier compute what the files say? One layer per tier against a plain reference."""
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -81,28 +83,28 @@ def _difference(
     probe = Probe(layer.bank.layer, shape, dtype)
     hidden, ids, scores = probe.hidden, probe.ids, probe.scores
     got = probe.run(layer, math, device)
-    records = experts.read_records(layer.bank.layer, sorted(set(ids.flatten().tolist())), reader)
+    want = torch.zeros(hidden.shape)
     with torch.inference_mode():
-        want = _reference(
-            hidden, ids, scores, {e: layer.kernel.exact(record, e) for e, record in records.items()}, math
-        )
+        for expert, record in _records(experts, layer.bank.layer, sorted(set(ids.flatten().tolist())), reader):
+            one = layer.kernel.exact(record, expert)
+            for token, rank in (ids == expert).nonzero().tolist():
+                want[token] += _reference(hidden[token : token + 1], one, math) * scores[token, rank]
     return difference(got, want)
 
 
-def _reference(
-    hidden: Tensor, ids: Tensor, scores: Tensor, weights: dict[int, ExpertWeights], math: ModuleMath
-) -> Tensor:
-    """One token and one expert at a time, in float32: slow, and easy to check by eye."""
-    rows: list[Tensor] = []
-    for token in range(hidden.shape[0]):
-        row = torch.zeros(hidden.shape[1])
-        for expert, score in zip(ids[token].tolist(), scores[token], strict=True):
-            one = weights[expert]
-            up, down = one.up, one.down
-            middle = hidden[token : token + 1].float() @ (up if math.transposed else up.T)
-            middle = math.activate(middle if one.up_bias is None else middle + one.up_bias)
-            out = middle @ (down if math.transposed else down.T)
-            out = math.finish(out if one.down_bias is None else out + one.down_bias)
-            row += out[0].float() * score
-        rows.append(row)
-    return torch.stack(rows)
+def _records(experts: ExpertMap, layer: int, wanted: list[int], reader: TensorReader) -> Iterator[tuple[int, Tensor]]:
+    """One record in memory at a time; all of them where the whole layer has to be converted for each."""
+    if experts.layers[layer].conversions:
+        yield from experts.read_records(layer, wanted, reader).items()
+        return
+    for expert in wanted:
+        yield expert, experts.read_records(layer, [expert], reader)[expert]
+
+
+def _reference(hidden: Tensor, one: ExpertWeights, math: ModuleMath) -> Tensor:
+    """One token [1, M] and one expert to [M], in float32: slow, and easy to check by eye."""
+    up, down = one.up, one.down
+    middle = hidden.float() @ (up if math.transposed else up.T)
+    middle = math.activate(middle if one.up_bias is None else middle + one.up_bias)
+    out = middle @ (down if math.transposed else down.T)
+    return math.finish(out if one.down_bias is None else out + one.down_bias)[0].float()

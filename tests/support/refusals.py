@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 from typing_extensions import override
 
+from engine.banks.pin import PIN_CHUNK_BYTES
 from engine.banks.simulated_device import SimulatedDevice
 from engine.contract.errors import NotEnoughCommitError
 from engine.contract.plan import SimulatedGpu, Tier
@@ -36,8 +37,8 @@ class Script:
 class RefusingDevice(SimulatedDevice):
     """A GPU that refuses VRAM and pins on demand. A refused pin is of that call alone: the script decides the rest."""
 
-    def __init__(self, limits: SimulatedGpu, script: Script) -> None:
-        super().__init__(limits)
+    def __init__(self, limits: SimulatedGpu, script: Script, *, chunk_bytes: int = PIN_CHUNK_BYTES) -> None:
+        super().__init__(limits, chunk_bytes=chunk_bytes)
         self._script = script
         self.pinned: dict[int, int] = {}
         self.buffers: set[int] = set()  # pinned and no layers
@@ -71,6 +72,11 @@ class RefusingDevice(SimulatedDevice):
         super().unpin(address)
         del self.pinned[address]
         self.buffers.discard(address)
+
+    @override
+    def distrust(self, address: int) -> PinRefusedError:
+        del self.pinned[address]
+        return super().distrust(address)
 
 
 class RefusingLocker(RecordingLocker):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.planning.budgets import HOST_RUNTIME_BYTES
+from app.planning.budgets import HOST_RUNTIME_BYTES, TOKENIZER_WORD_BYTES
 from app.planning.planner import make_plan
 from app.planning.stops import slider_stops
 from app.planning.wishes import Wishes
@@ -298,7 +298,7 @@ def test_a_simulated_gpu_runs_every_tier(qwen: ModelShape) -> None:
     vram, pinned, locked, _ = _counts(plan)
     assert min(vram, pinned, locked) > 0
     runtime = next(line for line in plan.ledger if line.pool is Pool.RAM and line.what == "engine process")
-    assert runtime.bytes == HOST_RUNTIME_BYTES
+    assert runtime.bytes == HOST_RUNTIME_BYTES + qwen.vocab_size * TOKENIZER_WORD_BYTES
 
 
 def test_locked_layers_get_a_ring_whose_pinned_side_fits_the_quota(minimax: ModelShape) -> None:
