@@ -8,7 +8,7 @@ from torch import Tensor
 FP8 = torch.float8_e4m3fn
 _FP8_MOST = 448.0  # the largest e4m3 number; beyond it there is only NaN
 _LEAST_SCALE = 1e-12  # of a row of zeros
-_BLOCK_TOKENS = 256  # rows that overlap on their way are moved so many at a time, through a copy
+_BLOCK_TOKENS = 1024  # rows that overlap on their way are moved so many at a time, through a copy
 
 Places = slice | Tensor
 

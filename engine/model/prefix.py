@@ -6,7 +6,8 @@ the current sequence, so that it can grow:
     [ lower sequences ][ current ][ free ][ upper sequences ]
 
 Changing the current sequence slides others towards the ends; their order stays. Where the free places do not suffice,
-the sequence that was not used for the longest time is forgotten, so a request gets all places if it needs them.
+the sequence that was not used for the longest time is forgotten, so a request gets all places if it needs them. The
+same happens where more than `_MOST_WAITING` wait.
 
 Keys and values of full attention are right at any length, so there a sequence can be cut anywhere. A sliding window or
 a recurrent state is only right at the very length it was left at. Such models keep copies of it, snapshots, in a fixed
@@ -19,6 +20,7 @@ from dataclasses import dataclass, field
 
 TAIL_TOKENS = 8  # the longest opening of an answer that a template writes ("<|im_start|>assistant\n<think>\n\n ...")
 _PER_SEQUENCE = 2  # snapshots: one in the prompt, one behind the answer
+_MOST_WAITING = 32  # sequences; many short ones would make every change of place slow
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,15 +221,17 @@ class PrefixStore:
         for one in reversed(self._upper):
             at -= len(one)
             wanted.append((one, at))
-        moves = tuple(Move(one.place, target, len(one)) for one, target in wanted if one.place != target and len(one))
+        moves: list[Move] = []
         for one, target in wanted:
+            if one.place != target and len(one):
+                _add_move(moves, Move(one.place, target, len(one)))
             one.place = target
-        return moves
+        return tuple(moves)
 
     def _forget_until(self, tokens: int, spared: _Kept | None) -> None:
         """Forget sequences, the longest unused first, until so many places are free."""
         others = sorted((one for one in self._all() if one is not spared), key=lambda kept: kept.used)
-        while others and self.held_tokens + tokens > self.capacity_tokens:
+        while others and (len(others) > _MOST_WAITING or self.held_tokens + tokens > self.capacity_tokens):
             self._forget(others.pop(0))
 
     def _forget(self, one: _Kept) -> None:
@@ -241,6 +245,19 @@ class PrefixStore:
         self._cut(oldest, max(oldest.snapshots, default=0))
         if not oldest.tokens:
             self._forget(oldest)
+
+
+def _add_move(moves: list[Move], new: Move) -> None:
+    """Append a move, or make the last one longer where both are one piece before and after."""
+    last = moves[-1] if moves else None
+    if last and last.source - last.target == new.source - new.target:
+        if new.source == last.source + last.tokens:
+            moves[-1] = Move(last.source, last.target, last.tokens + new.tokens)
+            return
+        if last.source == new.source + new.tokens:
+            moves[-1] = Move(new.source, new.target, last.tokens + new.tokens)
+            return
+    moves.append(new)
 
 
 def _common(left: Sequence[int], right: Sequence[int]) -> int:

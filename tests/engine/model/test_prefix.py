@@ -202,6 +202,21 @@ def test_who_was_away_longest_is_forgotten_when_a_running_answer_needs_the_room(
     assert pool.begin((1,) * 15) == 0, "this one had been used before the others"
 
 
+def test_many_short_sequences_move_as_one_and_never_pile_up() -> None:
+    pool = Pool(1000)
+    for number in range(60):
+        pool.answer((number,) * 4, [])
+        assert len(list(pool.store.kept())) <= 33
+    assert pool.begin((59,) * 4) == 3, "the newest ones are kept"
+    pool.begin((28,) * 9)
+    moves = pool.store.make_room(900)
+    assert len(moves) == 1, "all that is left slides together"
+    pool = Pool(100)
+    for number in range(25):
+        pool.answer((number,) * 4, [])
+    assert len(pool.store.begin((30,) * 4).moves) == 1
+
+
 def test_one_request_may_take_the_whole_pool() -> None:
     pool = Pool(40)
     pool.answer((1,) * 20, [])
