@@ -31,6 +31,7 @@ from engine.contract.shape import Difference, ModelShape
 
 __all__ = ["TensorEntry", "TensorTable", "read_config", "read_headers", "read_shape", "resolve_model_folder"]
 
+_HEADS = ("lm_head.weight", "unembed.weight")
 _VALUE_BYTES = {WeightFormat.FP32: 4, WeightFormat.BF16: 2, WeightFormat.FP16: 2}
 _FLOATS = frozenset({"F64", "F32", "BF16", "F16"})
 
@@ -170,6 +171,8 @@ def _from_headers(
     facts.assumptions += found.assumptions
     storages = shortest(found.storages)
     dense_bytes = _dense_bytes_of_files(dense, plain, anatomy.fp32_names, packed_bits_of_config(text))
+    if any(entry.name.endswith(_HEADS) and entry.values == anatomy.vocab_size * anatomy.hidden_size for entry in dense):
+        dense_bytes -= anatomy.head_padding * _VALUE_BYTES[plain]
     return _shape(
         name,
         text,
@@ -190,7 +193,7 @@ def _dense_bytes_of_files(
     """Bytes of the dense weights in memory: numbers take the model's own type or fp32, packed ones are unpacked."""
 
     def value_bytes(name: str) -> int:
-        return 4 if any(part in name for part in fp32_names) else _VALUE_BYTES[plain]
+        return 4 if any(part in f"{name}$" for part in fp32_names) else _VALUE_BYTES[plain]
 
     found = sort_packed(entries)
     as_stored = sum(

@@ -1,11 +1,11 @@
 """What the name of a tensor says: the layer, and for routed experts the expert, the matrix and the purpose.
 
 Forms in use: `experts.7.up_proj.weight` with w1 (gate), w3 (up), w2 (down) in older families; all experts in one
-tensor as `experts.gate_up_proj` or `experts.gate_up_proj_blocks`; aria's `experts.fc1.weight`; granite's
-`block_sparse_moe.input_linear.weight` and jetmoe's `mlp.input_linear.weight`; dbrx's `experts.mlp.w1`, v1 (up), w2;
-Step's `moe.gate_proj.weight`. Suffixes of quantised weights: GPTQ and AWQ (qweight, qzeros, scales, g_idx),
-modelopt (weight_scale, weight_scale_2, input_scale), compressed-tensors (weight_packed, weight_scale,
-weight_global_scale, weight_zero_point, weight_g_idx, weight_shape), gpt-oss (_blocks, _scales).
+tensor as `experts.gate_up_proj` or `experts.gate_up_proj_blocks`; inkling's `experts.w13_weight`, w2_weight; aria's
+`experts.fc1.weight`; granite's `block_sparse_moe.input_linear.weight` and jetmoe's `mlp.input_linear.weight`; dbrx's
+`experts.mlp.w1`, v1 (up), w2; Step's `moe.gate_proj.weight`. Suffixes of quantised weights: GPTQ and AWQ (qweight,
+qzeros, scales, g_idx), modelopt (weight_scale, weight_scale_2, input_scale), compressed-tensors (weight_packed,
+weight_scale, weight_global_scale, weight_zero_point, weight_g_idx, weight_shape), gpt-oss (_blocks, _scales).
 """
 
 import re
@@ -16,18 +16,18 @@ from typing import Literal
 Matrix = Literal["gate", "up", "gate_up", "down"]
 Purpose = Literal["weight", "scale", "whole scale", "zero", "order", "bias", "not kept"]
 
-_FUSED = re.compile(r"(?:mlp\.)?((?:gate_up|gate|up|down)_proj|w[123]\b|v1\b|fc[12]\b)(.*)")
+_FUSED = re.compile(r"(?:mlp\.)?((?:gate_up|gate|up|down)_proj|w13(?=_)|w2(?=_)|w[123]\b|v1\b|fc[12]\b)(.*)")
 _BESIDE = re.compile(r"\.(?:(?:block_sparse_moe|mlp)\.(input|output)_linear|moe\.(gate|up|down)_proj)\b(.*)$")
 # layers of the language model, not those of parts for pictures and sound
 _LAYER = re.compile(
-    r"^(?:(?:thinker\.|model\.|language_model\.|text_model\.|backbone\.)*layers|transformer\.blocks)\.(\d{1,9})\."
+    r"^(?:(?:thinker\.|model\.|language_model\.|text_model\.|backbone\.|llm\.)*layers|transformer\.blocks)\.(\d{1,9})\."
 )
 _NOT_LOADED = re.compile(r"(^|\.)(mtp|mtp_layers)\.|rotary_emb\.inv_freq$")
 
 _MATRICES: dict[str, Matrix] = {
     "gate_proj": "gate", "w1": "gate", "gate": "gate", "up_proj": "up", "w3": "up", "v1": "up", "up": "up",
-    "gate_up_proj": "gate_up", "fc1": "gate_up", "input": "gate_up", "down_proj": "down", "w2": "down", "fc2": "down",
-    "output": "down", "down": "down",
+    "w13": "gate_up", "gate_up_proj": "gate_up", "fc1": "gate_up", "input": "gate_up", "down_proj": "down",
+    "w2": "down", "fc2": "down", "output": "down", "down": "down",
 }  # fmt: skip
 _PURPOSES: dict[str, Purpose] = {
     "": "weight", "weight": "weight", "weight_packed": "weight", "qweight": "weight", "blocks": "weight",

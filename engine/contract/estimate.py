@@ -171,7 +171,7 @@ def state_tensor_bytes(tensor: StateTensor, bytes_per_value: int = KV_VALUE_BYTE
 def state_bytes(shape: ModelShape) -> int:
     """Bytes of what layers keep of a sequence whatever its length. engine/model/kv_cache.py allocates exactly this."""
     size = kv_value_bytes(shape)
-    states = [layer.state for layer in shape.layers if layer.state is not None]
+    states = [layer.state for layer in shape.cached_layers if layer.state is not None]
     return sum(state_tensor_bytes(tensor, size) for state in states for tensor in state.tensors)
 
 
@@ -275,7 +275,8 @@ def _attention_bytes(kv: KvShape, prefill_chunk: int, context_tokens: int, bytes
     softmax: `eager_attention_forward` of gpt_oss). Latents expanded to keys and values of all heads, once from the
     projection and once more as keys with their rotated part (`expand_kv` of deepseek_v3). Scores of the index, in fp32
     twice and once more with the mask, and the mask of the chosen tokens (`DeepseekV32Indexer`); the same for pooled
-    entries, which attention sees behind its window.
+    entries, which attention sees behind its window. Biases of distances for every pair of tokens and head, picked from
+    those of all distances, and scores in fp32 twice (`InklingRelativeLogits`).
     """
     heads = kv.n_heads or kv.n_kv_heads
     seen = context_tokens if kv.window is None else min(context_tokens, kv.window + prefill_chunk)
@@ -283,12 +284,13 @@ def _attention_bytes(kv: KvShape, prefill_chunk: int, context_tokens: int, bytes
     repeated = heads * (kv.key_dim + values) if heads != kv.n_kv_heads else 0
     new = min(prefill_chunk, context_tokens)
     scores = 3 * new * heads if kv.writes_scores else 0
+    biases = new * heads * (seen * (2 * bytes_per_value + 8) + 2 * kv.bias_extent * bytes_per_value)
     index = 4 * new * (2 * kv.index_heads + 3) if kv.index_heads else 0
     if kv.expanded_values:
         repeated = 2 * kv.expanded_values
     chosen_of = sum(context_tokens // entries.step for entries in kv.pooled if entries.index) if kv.pooled else seen
     seen += sum(context_tokens // entries.step for entries in kv.pooled if not entries.index)
-    return seen * (repeated + scores) * bytes_per_value + chosen_of * index
+    return seen * (repeated + scores) * bytes_per_value + chosen_of * index + (biases if kv.bias_extent else 0)
 
 
 def _states(shape: ModelShape) -> set[StateShape]:

@@ -7,18 +7,18 @@ from typing import Any
 
 from engine.contract.errors import CannotEstimateError, SplitpinError, UnsupportedModelError
 from engine.contract.families_anatomy import Anatomy
-from engine.contract.families_excluded import CANNOT_ESTIMATE, NOT_RUNNABLE
+from engine.contract.families_excluded import NOT_RUNNABLE
 from engine.contract.families_facts import ConfigFacts
 from engine.contract.families_table import FAMILIES, TIED_BY_DEFAULT
 
 _NESTED = ("text_config", "language_config", "llm_config", "thinker_config")
 _AHEAD = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers")
 _EXPERT_KEYS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
-_TEXT_ALONE = frozenset(  # transformers runs their text part without the wrapper
-    {"dots3_note", "llama4", "qwen3_5_moe", "qwen4_exp"}
+_TEXT_ALONE = frozenset(  # their text part is run without the wrapper
+    {"dots3_note", "inkling_mm_model", "llama4", "qwen3_5_moe", "qwen4_exp"}
 )
 _PICTURES = re.compile(
-    r"(^|\.)(visual|vision_model|vision_tower|vision_encoder|audio_tower|audio_encoder|audio_adapter"
+    r"(^|\.)(visual|vision_model|vision_tower|vision_encoder|audio|audio_tower|audio_encoder|audio_adapter"
     r"|multi_modal_projector)\."
 )
 _TIED_WRAPPERS = frozenset({"kimi_k25"})
@@ -126,12 +126,6 @@ def _why_not(text: TextConfig) -> SplitpinError:
     plain = text.model_type.removesuffix("_text")
     names = text.anywhere("architectures")
     architecture = names[0][:80] if isinstance(names, list) and names and isinstance(names[0], str) else None
-    if reason := CANNOT_ESTIMATE.get(plain):
-        return CannotEstimateError(
-            f"The memory of {plain} models is not known yet: they have {reason}.",
-            "Choose a model of another family.",
-            model_type=plain,
-        )
     if reason := NOT_RUNNABLE.get(plain):
         return UnsupportedModelError(
             f"Architecture {plain} is not supported: {reason}.",

@@ -33,6 +33,7 @@ class Mixer:
     kv: KvShape | None = None
     state: StateShape | None = None
     more_kv: tuple[KvShape, ...] = ()
+    passes: int = 1  # how often a token goes through the layer
     weights: DenseCount = DenseCount()
 
 
@@ -50,6 +51,7 @@ class Anatomy:
     fp32_names: tuple[str, ...] = ()  # weights whose name contains one of these are kept in fp32
     tied: bool = False
     streams: int = 1  # residual streams of M values
+    head_padding: int = 0  # values of the output head that files hold and that are not loaded
     idle_experts: int = 0  # numbers behind the last expert, whose weights are not loaded where there are any
 
     @property
@@ -123,7 +125,9 @@ class Family:
         require_experts(facts, any(moe))
         width = facts.required("hidden_size")
         layers = tuple(
-            LayerShape(index=index, kv=mixer.kv, more_kv=mixer.more_kv, state=mixer.state, moe=is_moe)
+            LayerShape(
+                index=index, kv=mixer.kv, more_kv=mixer.more_kv, state=mixer.state, moe=is_moe, passes=mixer.passes
+            )
             for index, (mixer, is_moe) in enumerate(zip(mixers, moe, strict=True))
         )
         body = DenseCount()

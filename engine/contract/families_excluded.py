@@ -1,16 +1,11 @@
-"""Mixture-of-Experts types of transformers 5.24 that cannot be estimated or run yet, each with its reason."""
-
-CANNOT_ESTIMATE: dict[str, str] = {
-    "diffusion_gemma": "text diffusion instead of token-by-token generation",
-    "inkling": "four convolution states in each layer with attention",
-    "inkling2": "convolution states that are shared between layers",
-    "inkling2_loop": "layers that are passed through more than once",
-    "openai_privacy_filter": "an encoder that labels tokens instead of generating them",
-    "unlimited_ocr": "reference windows in its attention",
-}
+"""Mixture-of-Experts types of transformers 5.24 that are not run, each with its reason."""
 
 NOT_RUNNABLE: dict[str, str] = {
+    "diffusion_gemma": "it fills in whole blocks of text at once instead of writing token by token",
     "doge": "its experts are single neurons fetched by keys",
+    "glm5_next": "it says nothing of its part for pictures, without which transformers does not build it",
     "nllb_moe": "it is an encoder-decoder model",
+    "openai_privacy_filter": "it labels the words of a text instead of writing one",
     "switch_transformers": "it is an encoder-decoder model",
+    "unlimited_ocr": "it reads text off pictures, and Splitpin hands no pictures to a model",
 }

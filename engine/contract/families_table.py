@@ -7,6 +7,7 @@ from engine.contract.families_ernie_vl import ernie4_5_vl_moe
 from engine.contract.families_full import FULL_FAMILIES
 from engine.contract.families_hybrid import HYBRID_FAMILIES
 from engine.contract.families_indexed import INDEXED_FAMILIES
+from engine.contract.families_inkling import INKLING_FAMILIES
 from engine.contract.families_latent import LATENT_FAMILIES
 from engine.contract.families_nemotron import NEMOTRON_H
 from engine.contract.families_own_experts import OWN_EXPERTS_FAMILIES
@@ -25,6 +26,7 @@ FAMILIES: dict[str, AnatomyRule] = {
     "mistral_large4_text": mistral_large4,
     **HYBRID_FAMILIES,
     **INDEXED_FAMILIES,
+    **INKLING_FAMILIES,
     "deepseek_v4": DEEPSEEK_V4,
     "nemotron_h": NEMOTRON_H,
     "qwen4_exp_text": QWEN4_EXP,

@@ -41,6 +41,7 @@ class KvShape(Record):
     index_dim: int = Field(default=0, ge=0, description="values of the key by which tokens are chosen; 0: none")
     index_heads: int = Field(default=0, ge=0, description="heads that score every token before the choice")
     index_blocks: bool = Field(default=False, description="blocks of tokens are chosen, not single ones")
+    bias_extent: int = Field(default=0, ge=0, description="distances that have a bias of their own; 0: none")
     index_positions: int = Field(default=0, ge=0, description="positions a token keeps for the indices of all layers")
     expanded_values: int = Field(default=0, ge=0, description="values a token becomes while latents are expanded")
     fp8: bool = Field(default=False, description="stored in fp8, with one scale in bf16 a token and head")
@@ -97,6 +98,7 @@ class LayerShape(Record):
     more_kv: tuple[KvShape, ...] = Field(default=(), description="of further attentions in the same layer, in order")
     state: StateShape | None = None
     moe: bool = False
+    passes: int = Field(default=1, gt=0, description="how often a token goes through; each keeps its own")
 
 
 class Difference(Record):
@@ -181,9 +183,14 @@ class ModelShape(Record):
 
     @property
     def cached_layers(self) -> tuple[LayerShape, ...]:
-        """What transformers' cache has a layer each for: all layers, and one more for each further attention."""
+        """What transformers' cache has a layer each for: all layers, and one more for each further attention.
+
+        Behind them come the further passes of layers that a token goes through more than once.
+        """
         parts = ((layer, *(LayerShape(index=layer.index, kv=kv) for kv in layer.more_kv)) for layer in self.layers)
-        return tuple(part for together in parts for part in together)
+        once = [part for together in parts for part in together]
+        most = max((layer.passes for layer in self.layers), default=1)
+        return (*once, *(layer for number in range(1, most) for layer in self.layers if layer.passes > number))
 
     @property
     def kv_layers(self) -> tuple[KvShape, ...]:

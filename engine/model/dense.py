@@ -18,6 +18,7 @@ from engine.experts.dequant.code import Pieces, code_of, unreadable
 from engine.experts.dequant.matrix import dequantise
 from engine.model.experts_function import IMPLEMENTATION, register, without_experts
 from engine.model.hub import transformers
+from engine.model.inkling_text import loading_name, runs_text_alone
 from engine.model.packed_map import read_bytes, read_entry
 from engine.model.text_inside import inside_whole
 
@@ -100,7 +101,7 @@ def read_config(folder: Path) -> Any:
         if part is not None and hasattr(part, "quantization_config"):
             del part.quantization_config
     text_part = config.sub_configs.get("text_config")
-    if text_part is not None and model_class(config).config_class is text_part:
+    if runs_text_alone(config) or (text_part is not None and model_class(config).config_class is text_part):
         return config.get_text_config()
     return config
 
@@ -139,7 +140,7 @@ def build_dense(config: Any, tensors: Mapping[str, Any], dtype: torch.dtype, dev
         As `load_dense`.
     """
     register()
-    stripped = without_experts(model_class(config))
+    stripped = without_experts(model_class(config), loading_name(config))
     try:
         model, info = stripped.from_pretrained(
             None,

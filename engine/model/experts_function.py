@@ -130,11 +130,11 @@ def _unsupported(model: nn.Module, reason: str) -> UnsupportedModelError:
     return UnsupportedModelError(f"{name} cannot be run: {reason}.", "Choose a Mixture-of-Experts model.", model=name)
 
 
-def without_experts(model_class: type[Any]) -> type[Any]:
+def without_experts(model_class: type[Any], name: str | None = None) -> type[Any]:
     """A subclass that builds like the stock model and strips its experts at once.
 
-    Name and module stay: transformers looks both up. The result has `full_keys` (all parameter names of the stock
-    model) and `experts_modules`.
+    Name and module stay, unless `name` is given: transformers looks both up. The result has `full_keys` (all parameter
+    names of the stock model) and `experts_modules`.
     """
 
     def __init__(self: Any, config: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
@@ -144,7 +144,8 @@ def without_experts(model_class: type[Any]) -> type[Any]:
         adopt_experts(self)
         self.__dict__["experts_modules"] = strip_experts(self)
 
-    return type(model_class.__name__, (model_class,), {"__init__": __init__, "__module__": model_class.__module__})
+    called = name or model_class.__name__
+    return type(called, (model_class,), {"__init__": __init__, "__module__": model_class.__module__})
 
 
 @contextmanager

@@ -40,7 +40,8 @@ class KvLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
         self.seen = 0
         self._place = 0
         self._memory = memory
-        self._in_order = kv.chunked  # its mask hides what lies before the current part
+        # a mask that hides what lies before the current part, or biases of distances
+        self._in_order = kv.chunked or kv.bias_extent > 0
         self._context_tokens = context_tokens
         self._held = context_tokens if kv.window is None else min(context_tokens, kv.window)
         if unpacked is None:

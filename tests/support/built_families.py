@@ -157,5 +157,6 @@ def _kept_state(cached: Any, number: int, layer: Any) -> StateShape | None:
 def memory_only(layer: LayerShape) -> tuple[KvShape | None, StateShape | None]:
     """Only what is kept, without what is computed from it."""
     dropped = {"n_heads": None, "writes_scores": False, "index_heads": 0, "expanded_values": 0, "chunked": False}
+    dropped["bias_extent"] = 0
     kv = layer.kv.model_copy(update=dropped) if layer.kv else None
     return kv, StateShape(tensors=layer.state.tensors) if layer.state else None

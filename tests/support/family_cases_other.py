@@ -38,6 +38,20 @@ OTHER_CASES: dict[str, list[dict[str, Any]]] = {
     ],
     "glm4_moe_lite": [{}, {**LATENT_SIZES, "attention_bias": True, "mlp_layer_types": ["sparse", "dense"] * 4}],
     "glm_moe_dsa": [{}, {**LATENT_SIZES, **INDEX_SIZES, "indexer_types": ["full", "full", "shared", "shared"] * 2}],
+    "inkling_text": [
+        {},
+        {"local_layer_ids": [0, 3], "swa_num_attention_heads": 32, "swa_num_key_value_heads": 4, "swa_head_dim": 64,
+         "sliding_window_size": 64, "d_rel": 8, "conv_kernel_size": 3, "mlp_layer_types": ["dense", "sparse"] * 4,
+         "n_shared_experts": 1},
+        {"dense_intermediate_size": 1000, "intermediate_size": 500, "dense_mlp_idx": 2},
+    ],
+    "inkling2_text": [{}, {"swa_num_attention_heads": 32, "swa_num_key_value_heads": 4, "swa_head_dim": 64, "d_rel": 8,
+                           "unpadded_vocab_size": 200000, "conv_kernel_size": 3, "n_layers_per_attn_res_block": 3}],
+    "inkling2_loop_text": [
+        {"n_layers_per_attn_res_block": 2, "loop_layer_index_start": 2, "loop_layer_index_end": 6},
+        {"n_layers_per_attn_res_block": 1, "loop_config": {"core_start": 3, "core_end": 7, "num_passes": 4,
+         "gate_rank": 16}, "num_key_value_heads": 4, "rel_extent": 512},
+    ],
     "hy_v4": [
         {},
         {**LATENT_SIZES, **INDEX_SIZES, "indexer_types": ["full", "shared"] * 4, "attention_bias": True, "hc_mult": 2,

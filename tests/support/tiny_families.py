@@ -93,6 +93,11 @@ _SIZES: dict[str, Any] = {
     "num_dense_layers": 1,
 }
 _MIXED = ["linear_attention", "full_attention"] * 2
+_INKLING: dict[str, Any] = {
+    "swa_num_attention_heads": 6, "swa_num_key_value_heads": 3, "swa_head_dim": 6, "sliding_window_size": 8, "d_rel": 3,
+    "rel_extent": 16, "conv_kernel_size": 3, "unpadded_vocab_size": VOCAB - 8, "log_scaling_n_floor": 9,
+    "logits_mup_width_multiplier": 1.0,
+}  # fmt: skip
 _OWN: dict[str, dict[str, Any]] = {
     "axk1": {"num_key_value_heads": 4},
     "axk2": {"num_key_value_heads": 4, "gated_norm_rank": 6},
@@ -120,6 +125,12 @@ _OWN: dict[str, dict[str, Any]] = {
     "glm4_moe_lite": {"num_key_value_heads": 4},
     "glm_moe_dsa": {"num_key_value_heads": 4, "indexer_types": ["full", "full", "shared", "full"]},
     "granitemoehybrid": {"layer_types": _MIXED},
+    "inkling_text": {**_INKLING, "layer_types": ["hybrid_sliding", "hybrid"] * 2, "mlp_layer_types":
+                     ["dense", "sparse", "sparse", "sparse"]},
+    "inkling2_text": {**_INKLING, "layer_types": ["hybrid_sliding", "hybrid"] * 2, "n_layers_per_attn_res_block": 2},
+    "inkling2_loop_text": {**_INKLING, "layer_types": ["hybrid_sliding", "hybrid_sliding", "hybrid", "hybrid"],
+                           "n_layers_per_attn_res_block": 1, "loop_layer_index_start": 1, "loop_layer_index_end": 3,
+                           "loop_num_passes": 2, "loop_gate_rank": 6},
     "jetmoe": {"kv_channels": 8, "head_dim": 8, "intermediate_size": 16},
     "kimi_linear": {"num_key_value_heads": 4, "layer_types": _MIXED},
     "lara_mini": {"layer_types": ["linear_attention", "sliding_attention", "linear_attention", "full_attention"]},
@@ -175,6 +186,8 @@ WRAPPERS = {
     "llama4": "llama4_text",
     "mistral3": "mistral4",
     "glm5_next": "glm5_next_text",
+    "inkling2": "inkling2_text",
+    "inkling2_loop": "inkling2_loop_text",
     "hy_v4_vl": "hy_v4_vl_text",
     "minimax_m3_vl": "minimax_m3_vl_text",
     "mistral_large4": "mistral_large4_text",
@@ -206,6 +219,7 @@ _VISION: dict[str, Any] = {
     "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 8, "out_hidden_size": 32, "patch_size": 4,
     "image_size": 8, "num_position_embeddings": 4, "deepstack_visual_indexes": [0], "position_embedding_size": 4,
     "vision_output_dim": 16, "projector_input_dim": 16, "projector_output_dim": 16, "pixel_shuffle_ratio": 0.5,
+    "text_hidden_size": 32, "projection_hidden_dim": 16, "posemb_grid_size": 4,
     "pos_emb_height": 4, "pos_emb_width": 4, "pos_emb_time": 1, "fullatt_block_indexes": [0],
 }  # fmt: skip
 

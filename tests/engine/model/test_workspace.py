@@ -17,9 +17,9 @@ from tests.support.tiny_families import tiny_config
 TOKENS = 256
 FAMILIES = [
     "bailing_hybrid", "dbrx", "deepseek_v3", "deepseek_v4", "dots3_note_text", "ernie4_5_vl_moe", "glm5_next",
-    "glm_moe_dsa", "gpt_oss", "granitemoehybrid", "hy_v4", "jamba", "jetmoe", "kimi_linear", "lara_mini", "lfm2_moe",
-    "longcat_flash", "minimax", "minimax_m3_vl_text", "mistral_large4", "mixtral", "nemotron_h", "qwen3_5_moe_text",
-    "qwen3_next", "qwen4_exp_text", "step3p7", "zaya",
+    "glm_moe_dsa", "gpt_oss", "granitemoehybrid", "hy_v4", "inkling2_loop_text", "inkling2_text", "inkling_text",
+    "jamba", "jetmoe", "kimi_linear", "lara_mini", "lfm2_moe", "longcat_flash", "minimax", "minimax_m3_vl_text",
+    "mistral_large4", "mixtral", "nemotron_h", "qwen3_5_moe_text", "qwen3_next", "qwen4_exp_text", "step3p7", "zaya",
 ]  # fmt: skip
 
 
