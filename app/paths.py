@@ -66,6 +66,11 @@ class Profile:
         return self.folder / "learned.json"
 
     @property
+    def shapes_file(self) -> Path:
+        """What was read of model folders; may be deleted at any time."""
+        return self.folder / "shapes.json"
+
+    @property
     def runs_dir(self) -> Path:
         """The run ledger, and a folder for each run with its plan and its log."""
         return self.folder / "runs"

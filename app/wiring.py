@@ -17,6 +17,7 @@ from PySide6.QtWidgets import QApplication, QFileDialog, QWidget
 from app.chat.store import ChatStore
 from app.core.learned import LearnedStore
 from app.core.library import Library, ModelEntry
+from app.core.shape_cache import ShapeCache
 from app.link.background import Background
 from app.link.engine_process import EngineProcess
 from app.link.learning import Learning
@@ -46,6 +47,7 @@ from app.ui.theme import Theme
 from app.ui.tray import Tray
 from app.ui.widgets.rail import RailEntry
 from app.ui.window_memory import WindowMemory
+from engine.contract.checkpoint import holds_several_models
 from engine.contract.errors import ModelFolderError, Problem, UsageError
 from engine.contract.facts import HardwareFacts
 from engine.contract.plan import MemoryPlan, SimulatedGpu
@@ -75,9 +77,14 @@ PickFolder = Callable[[QWidget], Path | None]
 
 
 def pick_folder(parent: QWidget) -> Path | None:
-    """Ask for a model folder with the system's own dialog."""
+    """Ask for a model folder with the system's own dialog, and for a file where it holds several GGUF models."""
     chosen = QFileDialog.getExistingDirectory(parent, "Add a model folder")
-    return Path(chosen) if chosen else None
+    if not chosen:
+        return None
+    if not holds_several_models(Path(chosen)):
+        return Path(chosen)
+    file, _ = QFileDialog.getOpenFileName(parent, "Choose one of the models", chosen, "GGUF models (*.gguf)")
+    return Path(file) if file else None
 
 
 class App(QObject):
@@ -139,6 +146,7 @@ class App(QObject):
             self.background,
             self.measurement,
             read_facts=self.learning.read_facts,
+            read_shape=ShapeCache(profile.shapes_file).read_shape,
             simulated_gpu=options.simulated_gpu,
             can_open_page_file=page_file_settings() is not None,
             parent=self,

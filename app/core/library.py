@@ -4,8 +4,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.contract.checkpoint import read_shape, resolve_model_folder
-from engine.contract.shape import ModelShape
+from engine.contract.checkpoint import resolve_model_folder
 
 DEMO_NAME = "demo model"
 DEMO_MARKER = "demo.json"  # its recipe writes this file last
@@ -23,14 +22,6 @@ class ModelEntry:
         """A folder by its name; the demo model, wherever it lies, is called what it is."""
         name = DEMO_NAME if (folder / DEMO_MARKER).is_file() else folder.name or str(folder)
         return cls(folder, name)
-
-    def read_shape(self) -> ModelShape:
-        """What the folder holds. Reads configuration and headers; not for the UI thread.
-
-        Raises:
-            ModelFolderError, ModelFileError, UnsupportedModelError, CannotEstimateError: as it says.
-        """
-        return read_shape(self.folder)
 
 
 @dataclass(frozen=True, slots=True)

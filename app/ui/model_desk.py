@@ -20,10 +20,18 @@ class ModelDesk(QObject):
     chosen = Signal(object)
     read = Signal()
 
-    def __init__(self, background: Background, *, is_fixed: Callable[[], bool], parent: QObject | None = None) -> None:
-        """`is_fixed`: an engine runs, so its model stays."""
+    def __init__(
+        self,
+        background: Background,
+        *,
+        read_shape: Callable[[Path], ModelShape],
+        is_fixed: Callable[[], bool],
+        parent: QObject | None = None,
+    ) -> None:
+        """`read_shape` reads a folder, in the background; `is_fixed`: an engine runs, so its model stays."""
         super().__init__(parent)
         self._background = background
+        self._read_shape = read_shape
         self._is_fixed = is_fixed
         self.entries: tuple[ModelEntry, ...] = ()  # the library looks at the disk to tell them
         self.entry: ModelEntry | None = None
@@ -57,7 +65,7 @@ class ModelDesk(QObject):
         self.entry, self.shape, self.problem = entry, None, None
         self.chosen.emit(entry)
         self._background.run(
-            entry.read_shape,
+            lambda: self._read_shape(entry.folder),
             lambda shape: self._got(entry, shape, None),
             lambda error: self._got(entry, None, error),
         )

@@ -34,9 +34,11 @@ from app.ui.split_inputs import SplitInputs
 from app.ui.split_plan import gain, left_over
 from app.ui.split_presenter import present
 from app.ui.start_desk import StartDesk
+from engine.contract.checkpoint import read_shape
 from engine.contract.errors import SplitpinError
 from engine.contract.facts import HardwareFacts
 from engine.contract.plan import MemoryPlan, SimulatedGpu
+from engine.contract.shape import ModelShape
 
 
 class SplitDesk(QObject):
@@ -77,6 +79,7 @@ class SplitDesk(QObject):
         measurement: Measurement,
         *,
         read_facts: Callable[[], HardwareFacts],
+        read_shape: Callable[[Path], ModelShape] = read_shape,
         simulated_gpu: SimulatedGpu | None = None,
         can_open_page_file: bool = False,
         clock: Callable[[], datetime] = datetime.now,
@@ -89,10 +92,9 @@ class SplitDesk(QObject):
         self._clock = clock
         self._can_open_page_file = can_open_page_file
         self._inputs = SplitInputs(session=store.state)
-        self._models = ModelDesk(background, is_fixed=lambda: self._inputs.session.running, parent=self)
-        self._plans = PlanDesk(
-            self._models, is_fixed=lambda: self._inputs.session.running, simulated_gpu=simulated_gpu, parent=self
-        )
+        is_fixed: Callable[[], bool] = lambda: self._inputs.session.running  # noqa: E731 - for two of its parts
+        self._models = ModelDesk(background, read_shape=read_shape, is_fixed=is_fixed, parent=self)
+        self._plans = PlanDesk(self._models, is_fixed=is_fixed, simulated_gpu=simulated_gpu, parent=self)
         self._left_over = OrphanDesk(watch, self)
         self._reports = Reports(self)
         self._start = StartDesk(self._left_over, background, read_facts, self)

@@ -4,10 +4,14 @@ Format: 8-byte little-endian header length, a JSON header, then the data; offset
 which tensors fill without gaps.
 """
 
+import gc
 import json
+import math
+import re
 import struct
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +28,7 @@ _BITS = {
     "U16": 16, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "I8": 8, "U8": 8, "BOOL": 8, "F6_E2M3": 6, "F6_E3M2": 6,
     "F4": 4,
 }  # fmt: skip
+_METADATA = re.compile(rb'\s*\{\s*"__metadata__"\s*:\s*(\{[^{}]*\})\s*(?:,|(?=\}))')  # words about the file, in front
 _MOST = (1 << 63) - 1  # of an offset or a size
 _MOST_SIZES = 32  # of one tensor
 _FIX = "Copy or download this file again."
@@ -64,8 +69,25 @@ def read_headers(folder: Path) -> TensorTable:
         ModelFileError: no weights; a file the index names is missing; a file is shorter or longer than its header
             declares; a header is damaged; a tensor appears twice. The error names the file and both byte counts.
     """
+    with _no_collection():
+        return _table(_files(folder))
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Python looks through all objects again and again while there are more of them: a quarter of the time here."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _table(files: list[Path]) -> TensorTable:
     table: dict[str, TensorEntry] = {}
-    for file in _files(folder):
+    for file in files:
         for entry in _read_file(file):
             if entry.name in table:
                 raise ModelFileError(
@@ -129,14 +151,43 @@ def _read_file(file: Path) -> list[TensorEntry]:
 def _parse(file: Path, raw: bytes, start: int) -> list[TensorEntry]:
     try:
         _check_size(raw)
-        header: dict[str, Any] = json.loads(raw.decode("utf-8"), object_pairs_hook=_refuse_twice)
+        header = _header(raw)
         header.pop("__metadata__", None)
-        entries = [_entry(file, name, item, start) for name, item in header.items()]
+        sizes: dict[tuple[str, tuple[int, ...]], int] = {}
+        entries = [_entry(file, name, item, start, sizes) for name, item in header.items()]
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as cause:
         why = f"no {cause}" if isinstance(cause, KeyError) else f"{cause!s:.200}"
         raise ModelFileError(f"The header of {file.name} is damaged: {why}.", _FIX, file=file.name) from cause
     check_order(file, start, entries)
     return entries
+
+
+def _header(raw: bytes) -> dict[str, Any]:
+    """The JSON object, refused where a name appears twice.
+
+    A model has up to 280,000 tensors: looking at every pair takes several times as long as reading the text. Where
+    nothing is escaped, counting tells as much: each tensor has its three words once, and no name has swallowed another.
+
+    Raises:
+        ValueError: it is no JSON, or a name appears twice.
+    """
+    beside = _METADATA.match(raw)
+    tensors = raw if beside is None else b"{" + raw[beside.end() :]
+    if b"\\" in raw or b'"__metadata__"' in tensors:
+        return _plain_header(raw)
+    header: dict[str, Any] = json.loads(tensors.decode("utf-8"))
+    once = all(tensors.count(b'"%s"' % word) == len(header) for word in (b"dtype", b"shape", b"data_offsets"))
+    if not once or any(len(item) != 3 for item in header.values()):
+        return _plain_header(raw)
+    if beside is not None:
+        _plain_header(beside[1])
+    return header
+
+
+def _plain_header(raw: bytes) -> dict[str, Any]:
+    """The same, looking at every pair."""
+    found: dict[str, Any] = json.loads(raw.decode("utf-8"), object_pairs_hook=_refuse_twice)
+    return found
 
 
 def check_order(file: Path, start: int, entries: list[TensorEntry], align: int = 1) -> None:
@@ -176,23 +227,33 @@ def _check_size(raw: bytes) -> None:
         raise ValueError(f"{tensors:,} tensors; more than {MAX_TENSORS:,} are refused")
 
 
-def _entry(file: Path, name: str, item: dict[str, Any], start: int) -> TensorEntry:
+def _entry(
+    file: Path, name: str, item: dict[str, Any], start: int, sizes: dict[tuple[str, tuple[int, ...]], int]
+) -> TensorEntry:
+    """One tensor; `sizes` keeps the bytes of types and shapes that were seen."""
     require_text(name)
     begin, end = item["data_offsets"]
     shape = tuple(item["shape"])
     for number in (begin, end, *shape):
         if type(number) is not int or not 0 <= number <= _MOST or begin > end:
             raise ValueError(f"{name:.120} has impossible offsets or sizes")
+    dtype = item["dtype"]
+    nbytes = sizes.get((dtype, shape)) if isinstance(dtype, str) else None
+    if nbytes is None:
+        nbytes = sizes[dtype, shape] = _bytes_of(name, dtype, shape)
+    entry = TensorEntry(name, file, start + begin, end - begin, dtype, shape)
+    if entry.nbytes != nbytes:
+        raise ValueError(f"{name:.120} has {entry.nbytes:,} B for {entry.values:,} values of type {dtype}")
+    return entry
+
+
+def _bytes_of(name: str, dtype: object, shape: tuple[int, ...]) -> int:
     if len(shape) > _MOST_SIZES:
         raise ValueError(f"{name:.120} has {len(shape):,} sizes")
-    dtype = item["dtype"]
     bits = _BITS.get(dtype) if isinstance(dtype, str) else None
     if bits is None:
         raise ValueError(f"{name:.120} is of type {dtype!r:.40}, which is not known")
-    entry = TensorEntry(name=name, file=file, offset=start + begin, nbytes=end - begin, dtype=dtype, shape=shape)
-    if entry.nbytes != -(-entry.values * bits // 8):
-        raise ValueError(f"{name:.120} has {entry.nbytes:,} B for {entry.values:,} values of type {dtype}")
-    return entry
+    return -(-math.prod(shape) * bits // 8)
 
 
 def _refuse_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """JSON files of a model folder, read with limits: a hostile file is refused, it takes no memory and no time."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,10 @@ MAX_CONFIG_BYTES = 2 << 20  # published ones have up to some 100 kB; parsed, 2 M
 MAX_INDEX_BYTES = 64 << 20  # the largest published ones, with 280,000 tensors, have some 35 MB
 MAX_DEPTH = 64
 MAX_TENSORS = 500_000
+
+_MAP = re.compile(rb'"weight_map"\s*:\s*\{\s*\n')
+_LARGE_MAP_BYTES = 1 << 20
+_BLOCK_LINES = 2_000
 
 _FIX = "Download this file again."
 
@@ -97,7 +102,7 @@ def read_index(file: Path) -> tuple[str, ...]:
     try:
         if raw.count(b'"') > 4 * MAX_TENSORS or raw.count(b"[") + raw.count(b"{") > 10_000:
             raise ValueError("more entries than a model has tensors")
-        names = {_file_name(name) for name in set(json.loads(raw.decode("utf-8"))["weight_map"].values())}
+        names = {_file_name(name) for name in _mapped(raw)}
         if not names:
             raise ValueError("it names no file")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as cause:
@@ -108,6 +113,31 @@ def read_index(file: Path) -> tuple[str, ...]:
     if outside is not None:
         raise ModelFileError(f"{file.name} names a file outside of the folder: {outside:.120}.", _FIX, file=file.name)
     return tuple(sorted(names))
+
+
+def _mapped(raw: bytes) -> set[object]:
+    """The values of `weight_map`.
+
+    A large map, a line for each tensor as it is published, is read in blocks: for as long as one call to json takes,
+    no other thread of the launcher runs, and a window would stand still.
+    """
+    opened = _MAP.search(raw)
+    closed = -1 if opened is None else raw.find(b"}", opened.end())
+    if opened is not None and closed >= 0 and closed - opened.end() > _LARGE_MAP_BYTES:
+        try:
+            if json.loads(raw[: opened.end()] + raw[closed:])["weight_map"] == {}:
+                return _mapped_in(raw[opened.end() : closed].split(b"\n"))
+        except (ValueError, TypeError):
+            pass  # laid out otherwise
+    return set(json.loads(raw.decode("utf-8"))["weight_map"].values())
+
+
+def _mapped_in(lines: list[bytes]) -> set[object]:
+    found: set[object] = set()
+    for first in range(0, len(lines), _BLOCK_LINES):
+        block = b"\n".join(lines[first : first + _BLOCK_LINES]).strip().removesuffix(b",")
+        found.update(json.loads(b"{%s}" % block).values())
+    return found
 
 
 def _file_name(name: object) -> str:

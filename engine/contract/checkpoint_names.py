@@ -52,11 +52,7 @@ def expert_name(name: str) -> ExpertName | None:
     """Take a tensor's name apart; None where it belongs to no routed expert (shared expert, router, norms)."""
     _, found, tail = name.rpartition(".experts.")
     if found:
-        first, _, rest = tail.partition(".")
-        if first.isdecimal():
-            return ExpertName(int(first) if len(first) < 10 else None, *_of_one(rest))
-        what = _of_all(tail)
-        return None if what is None else ExpertName(None, *what)
+        return _behind_experts(tail)
     beside = _BESIDE.search(name) if "_linear" in name or ".moe." in name else None
     return None if beside is None else ExpertName(None, _MATRICES[beside[1] or beside[2]], _purpose(beside[3]))
 
@@ -64,7 +60,16 @@ def expert_name(name: str) -> ExpertName | None:
 _What = tuple[Matrix | None, Purpose | None]
 
 
-@lru_cache(maxsize=4096)  # a model has tens of thousands of experts and a handful of endings
+@lru_cache(maxsize=1 << 14)  # each layer has the same ones: a handful of endings for each expert
+def _behind_experts(tail: str) -> ExpertName | None:
+    first, _, rest = tail.partition(".")
+    if first.isdecimal():
+        return ExpertName(int(first) if len(first) < 10 else None, *_of_one(rest))
+    what = _of_all(tail)
+    return None if what is None else ExpertName(None, *what)
+
+
+@lru_cache(maxsize=4096)
 def _of_one(rest: str) -> _What:
     own, _, suffix = rest.partition(".")
     return _MATRICES.get(own), _purpose(suffix)

@@ -9,6 +9,7 @@ import pytest
 
 from engine.contract.checkpoint import read_headers
 from engine.contract.checkpoint_headers import INDEX_NAME, MAX_HEADER_BYTES
+from engine.contract.checkpoint_json import read_index
 from engine.contract.errors import ModelFileError
 
 Table = dict[str, tuple[str, list[int], int]]  # name -> dtype, shape, bytes
@@ -109,6 +110,25 @@ def test_a_file_too_short_for_a_header_length_is_refused(content: bytes, tmp_pat
             b' "a": {"dtype": "U8", "shape": [1], "data_offsets": [1, 2]}}',
             id="twice",
         ),
+        pytest.param(
+            b'{"a": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]},'
+            b' "\\u0061": {"dtype": "U8", "shape": [1], "data_offsets": [1, 2]}}',
+            id="twice, once in disguise",
+        ),
+        pytest.param(b'{"a": {"dtype": "F32", "dtype": "U8", "shape": [1], "data_offsets": [0, 1]}}', id="two types"),
+        pytest.param(
+            b'{"a": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1], "x": 1, "x": 2}}', id="an unknown word twice"
+        ),
+        pytest.param(
+            b'{"__metadata__": {"format": "pt", "format": "tf"},'
+            b' "a": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}}',
+            id="metadata twice",
+        ),
+        pytest.param(
+            b'{"a": {"dtype": "U8", "shape": [true], "data_offsets": [0, 1]},'
+            b' "b": {"dtype": "U8", "shape": [1], "data_offsets": [1, 2]}}',
+            id="true is no size",
+        ),
         pytest.param(b"[" * 100_000, id="nested without end"),
     ],
 )
@@ -116,6 +136,44 @@ def test_a_damaged_header_is_refused(header: bytes, tmp_path: Path) -> None:
     _write(tmp_path / "model.safetensors", {}, header=header)
     with pytest.raises(ModelFileError, match=r"header of model\.safetensors is damaged"):
         read_headers(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        pytest.param({"__metadata__": {"format": "pt"}}, id="with metadata"),
+        pytest.param({"__metadata__": {"dtype": "\u00e4", "shape": "{}", "data_offsets": "x"}}, id="words in metadata"),
+        pytest.param({"__metadata__": {}}, id="empty metadata"),
+        pytest.param({}, id="without metadata"),
+    ],
+)
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("indent", [None, 1])
+def test_what_stands_beside_the_tensors_changes_none_of_them(
+    header: dict[str, Any], first: bool, indent: int | None, tmp_path: Path
+) -> None:
+    entry: dict[str, Any] = {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}
+    tensors = {"a": entry, "dtype": entry | {"data_offsets": [4, 8]}}
+    text = json.dumps({**header, **tensors} if first else {**tensors, **header}, indent=indent).encode()
+    (tmp_path / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(8))
+    assert {name: (one.offset, one.nbytes) for name, one in read_headers(tmp_path).items()} == {
+        "a": (8 + len(text), 4),
+        "dtype": (12 + len(text), 4),
+    }
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_an_index_of_many_tensors_names_the_same_files_however_it_is_laid_out(
+    indent: int | None, tmp_path: Path
+) -> None:
+    names = {f"model.layers.{number}.\u00e4.weight": f"part-{number % 7}.safetensors" for number in range(30_000)}
+    file = tmp_path / INDEX_NAME
+    file.write_text(json.dumps({"metadata": {"total_size": 1}, "weight_map": names}, indent=indent), "utf-8")
+    assert read_index(file) == tuple(f"part-{number}.safetensors" for number in range(7))
+    damaged = file.read_text("utf-8").replace('"part-3.safetensors"', "3", 1)
+    file.write_text(damaged, "utf-8")
+    with pytest.raises(ModelFileError, match="not an index"):
+        read_index(file)
 
 
 def test_tensors_that_lie_over_each_other_are_refused(tmp_path: Path) -> None:
