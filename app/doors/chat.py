@@ -38,7 +38,7 @@ from engine.contract.units import gib
 
 def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("chat", help="one question and its answer", description=__doc__ or "")
-    parser.add_argument("--model", type=read_path, required=True, metavar="DIR", help="model folder")
+    parser.add_argument("--model", type=read_path, required=True, metavar="DIR", help="model folder or GGUF file")
     parser.add_argument("--prompt", required=True, metavar="TEXT", help="the question; - reads it from standard input")
     parser.add_argument("--system", metavar="TEXT", help="system prompt")
     parser.add_argument(

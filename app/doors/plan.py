@@ -42,7 +42,7 @@ from engine.contract.units import gib
 def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("plan", help="where every byte of a model would go", description=__doc__ or "")
     parser.add_argument(
-        "--model", type=read_path, required=True, metavar="DIR", help="model folder; config.json is enough"
+        "--model", type=read_path, required=True, metavar="DIR", help="model folder or GGUF file; config.json is enough"
     )
     parser.add_argument("--stops", action="store_true", help="list every stop of the slider")
     parser.add_argument("--out", type=read_path, metavar="FILE", help="write the plan for `python -m engine serve`")

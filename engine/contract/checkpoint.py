@@ -24,12 +24,20 @@ from engine.contract.families_anatomy import Anatomy
 from engine.contract.families_facts import ConfigFacts
 from engine.contract.formats import ExpertStorage, WeightFormat, alike
 from engine.contract.gguf_config import gguf_config
-from engine.contract.gguf_headers import gguf_files, read_gguf
+from engine.contract.gguf_headers import gguf_files, gguf_models, read_gguf
 from engine.contract.gguf_run_config import why_gguf_not_run
 from engine.contract.gguf_weights import layer_storage, sort_tensors
 from engine.contract.shape import Difference, ModelShape
 
-__all__ = ["TensorEntry", "TensorTable", "read_config", "read_headers", "read_shape", "resolve_model_folder"]
+__all__ = [
+    "TensorEntry",
+    "TensorTable",
+    "holds_several_models",
+    "read_config",
+    "read_headers",
+    "read_shape",
+    "resolve_model_folder",
+]
 
 _HEADS = ("lm_head.weight", "unembed.weight")
 _VALUE_BYTES = {WeightFormat.FP32: 4, WeightFormat.BF16: 2, WeightFormat.FP16: 2}
@@ -58,7 +66,7 @@ def read_shape(folder: Path) -> ModelShape:
         ModelFileError: a weight file is missing, incomplete, or contradicts config.json.
     """
     resolved = resolve_model_folder(folder)
-    if not resolved.is_dir() or not (has_weights(resolved) and (resolved / CONFIG_NAME).is_file()):
+    if not _is_safetensors(resolved):
         files = gguf_files(resolved)
         if files:
             return _from_gguf(files)
@@ -71,6 +79,18 @@ def read_shape(folder: Path) -> ModelShape:
     if has_weights(resolved):
         return _from_headers(name, text, facts, anatomy, plain, read_headers(resolved))
     return _from_config(name, text, facts, anatomy, plain)
+
+
+def holds_several_models(folder: Path) -> bool:
+    """Whether a folder holds several GGUF models, so that a file has to be chosen."""
+    try:
+        return not _is_safetensors(folder) and len(gguf_models(folder)) > 1
+    except OSError:
+        return False
+
+
+def _is_safetensors(place: Path) -> bool:
+    return place.is_dir() and has_weights(place) and (place / CONFIG_NAME).is_file()
 
 
 def _anatomy(config: Mapping[str, Any]) -> tuple[TextConfig, ConfigFacts, Anatomy]:
@@ -248,7 +268,7 @@ def _check_layers(anatomy: Anatomy, found: Mapping[int, object]) -> None:
 
 def _from_gguf(files: tuple[Path, ...]) -> ModelShape:
     model = read_gguf(files)
-    config = gguf_config(model)
+    config, arch = gguf_config(model), str(model.metadata["general.architecture"])
     text, facts, anatomy = _anatomy(config)
     found = sort_tensors(model, len(anatomy.layers))
     _check_layers(anatomy, found.experts)
@@ -260,7 +280,7 @@ def _from_gguf(files: tuple[Path, ...]) -> ModelShape:
         anatomy,
         expert_format=main_format(storages),
         dense_format=found.dense_format,
-        dense_bytes=found.dense_bytes(str(model.metadata["general.architecture"]), anatomy.fp32_names),
+        dense_bytes=found.dense_bytes(arch, anatomy.fp32_names) + found.beside_bytes,
         source="headers",
         storages=shortest(storages),
         container="gguf",

@@ -61,8 +61,7 @@ def gguf_files(place: Path) -> tuple[Path, ...]:
     """
     if place.is_file():
         return _parts(place)
-    found = sorted(file for file in place.glob("*.gguf") if not file.name.startswith(_OTHER_FILES))
-    models = {match[1] if (match := _PART.fullmatch(file.name)) else file.stem: file for file in reversed(found)}
+    models = gguf_models(place)
     if len(models) > 1:
         raise ModelFolderError(
             f"{place.name} holds {len(models)} GGUF models and does not say which one to use.",
@@ -71,6 +70,12 @@ def gguf_files(place: Path) -> tuple[Path, ...]:
             models=len(models),
         )
     return _parts(next(iter(models.values()))) if models else ()
+
+
+def gguf_models(folder: Path) -> dict[str, Path]:
+    """The GGUF models of a folder, each by its name, with its file or the first of its parts."""
+    found = sorted(file for file in folder.glob("*.gguf") if not file.name.startswith(_OTHER_FILES))
+    return {match[1] if (match := _PART.fullmatch(file.name)) else file.stem: file for file in reversed(found)}
 
 
 def _parts(file: Path) -> tuple[Path, ...]:

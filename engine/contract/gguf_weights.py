@@ -15,7 +15,7 @@ from engine.contract.shape import ExpertShape
 
 _LAYER = re.compile(r"blk\.(\d{1,9})\.")
 # blk.0.ffn_up_exps.weight | older: blk.0.ffn_up.7.weight
-_EXPERT = re.compile(r"blk\.(\d{1,9})\.ffn_(gate_up|gate|up|down)(?:_exps|\.(\d{1,9}))\.(weight|bias)")
+_EXPERT = re.compile(r"blk\.(\d{1,9})\.ffn_(gate_up|gate|up|down)(?:_exps|\.(\d{1,9}))\.(weight|bias|scale)")
 _BLOCKS = {name: (weights, size) for name, weights, size in GGUF_TYPES.values()}
 _FORMATS = {form.value.upper(): form for form in WeightFormat} | {"F32": WeightFormat.FP32, "F16": WeightFormat.FP16}
 _FIX = "Choose a GGUF file with other types."
@@ -29,6 +29,15 @@ class GgufWeights:
 
     experts: dict[int, dict[_What, list[TensorEntry]]] = field(default_factory=dict)  # by layer
     dense: list[TensorEntry] = field(default_factory=list)
+    scales: dict[str, TensorEntry] = field(default_factory=dict)  # of whole dense matrices (NVFP4), by their names
+
+    @property
+    def beside_bytes(self) -> int:
+        """Bytes of scales that hold for a whole matrix of an expert; they stay with the dense weights."""
+        layers = self.experts.values()
+        return sum(
+            entry.nbytes for found in layers for (_, kind), own in found.items() if kind == "scale" for entry in own
+        )
 
     @property
     def dense_format(self) -> WeightFormat:
@@ -55,8 +64,13 @@ def sort_tensors(model: GgufModel, layers: int) -> GgufWeights:
         layer = _LAYER.match(entry.name)
         if layer is not None and int(layer[1]) >= layers:
             continue
+        base, _, ending = entry.name.rpartition(".")
+        if ending == "input_scale" and f"{base}.weight" in model.tensors:
+            continue  # of activations, which are not quantised here
         if match := _EXPERT.fullmatch(entry.name):
             experts[int(match[1])][match[2], match[4]].append(entry)
+        elif ending == "scale" and f"{base}.weight" in model.tensors:
+            found.scales[f"{base}.weight"] = entry
         else:
             found.dense.append(entry)
     found.experts = dict(experts)

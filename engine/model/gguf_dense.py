@@ -7,7 +7,7 @@ middle size, decay as -exp(A_log) (`Qwen3NextModel.modify_tensors`); value heads
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -17,9 +17,11 @@ from engine.checkpoint.loader import TensorReader
 from engine.contract.checkpoint_headers import TensorEntry
 from engine.contract.errors import ModelFileError
 from engine.contract.gguf_names import transformers_name
+from engine.contract.gguf_weights import GgufWeights
 from engine.experts.dequant.code import Kind, MatrixCode, Pieces
 from engine.experts.dequant.gguf import GGUF_TYPES
 from engine.experts.dequant.matrix import dequantise
+from engine.model.packed_map import read_entry
 
 _STRIP_BYTES = 8 << 20  # read and unpacked at once
 _PLAIN = frozenset({"F32", "F16", "BF16"})
@@ -32,8 +34,14 @@ class GgufWeight:
     """One parameter as transformers' loader wants it: indexing with `...` reads and unpacks it."""
 
     def __init__(
-        self, sources: Mapping[str, TensorEntry], undo: Undo, config: Any, reader: TensorReader, dtype: torch.dtype
+        self,
+        sources: Mapping[str, tuple[TensorEntry, TensorEntry | None]],
+        undo: Undo,
+        config: Any,
+        reader: TensorReader,
+        dtype: torch.dtype,
     ) -> None:
+        """`sources` are tensors with the scale of the whole matrix, where there is one."""
         self._sources = sources
         self._undo = undo
         self._config = config
@@ -41,14 +49,16 @@ class GgufWeight:
         self._dtype = dtype
 
     def __getitem__(self, index: object) -> Tensor:
-        values = {name: read_values(entry, self._reader, self._dtype) for name, entry in self._sources.items()}
+        values = {
+            name: read_values(entry, self._reader, self._dtype, scale) for name, (entry, scale) in self._sources.items()
+        }
         try:
             return self._undo(values, self._config)
         except (
             RuntimeError,
             KeyError,
         ) as cause:  # sizes that the metadata does not explain, or a part that is missing
-            names = " and ".join(entry.name for entry in self._sources.values())
+            names = " and ".join(entry.name for entry, _ in self._sources.values())
             raise ModelFileError(
                 f"{names:.200} cannot be what the metadata of the GGUF file describes.", "Download the model again."
             ) from cause
@@ -56,7 +66,7 @@ class GgufWeight:
 
 def gguf_weights(
     arch: str,
-    entries: Iterable[TensorEntry],
+    weights: GgufWeights,
     config: Any,
     reader: TensorReader,
     dtype: torch.dtype,
@@ -68,21 +78,23 @@ def gguf_weights(
         dtype: of matrices in memory; single rows of numbers are handed over in fp32.
         kept_fp32: parts of the names of parameters that transformers keeps in fp32.
     """
-    sources: dict[str, dict[str, TensorEntry]] = {}
-    for entry in entries:
+    sources: dict[str, dict[str, tuple[TensorEntry, TensorEntry | None]]] = {}
+    for entry in weights.dense:
         target = transformers_name(arch, entry.name)
         if target is None:
             raise ModelFileError(f"What tensor {entry.name:.80} is for is not known.", "Choose another GGUF file.")
-        sources.setdefault(target, {})[_without_layer(entry.name)] = entry
-    weights = {}
+        sources.setdefault(target, {})[_without_layer(entry.name)] = (entry, weights.scales.get(entry.name))
+    found_weights = {}
     for target, found in sources.items():
-        single = all(len(entry.shape) < 2 for entry in found.values())
+        single = all(len(entry.shape) < 2 for entry, _ in found.values())
         kept = single or any(part in target for part in kept_fp32)
-        weights[target] = GgufWeight(found, _undo(arch, target), config, reader, torch.float32 if kept else dtype)
-    return weights
+        found_weights[target] = GgufWeight(found, _undo(arch, target), config, reader, torch.float32 if kept else dtype)
+    return found_weights
 
 
-def read_values(entry: TensorEntry, reader: TensorReader, dtype: torch.dtype) -> Tensor:
+def read_values(
+    entry: TensorEntry, reader: TensorReader, dtype: torch.dtype, scale: TensorEntry | None = None
+) -> Tensor:
     """A tensor of any GGUF type, unpacked strip by strip: at no time is it in memory as it is stored.
 
     Raises:
@@ -99,13 +111,14 @@ def read_values(entry: TensorEntry, reader: TensorReader, dtype: torch.dtype) ->
     out = torch.empty(rows, columns, dtype=dtype)
     row_bytes = entry.nbytes // rows if rows else 0
     step = max(_STRIP_BYTES // max(row_bytes, 1), 1)
+    whole = None if scale is None else read_entry(scale, reader).float().reshape(())
     kind: Kind = "plain" if entry.dtype in _PLAIN else "gguf"
     for first in range(0, rows, step):
         last = min(first + step, rows)
         raw = torch.empty((last - first) * row_bytes, dtype=torch.uint8)
         reader.read_into(entry, raw.numpy().data, start=first * row_bytes)
         code = MatrixCode(kind, last - first, columns, entry.dtype)
-        dequantise(code, Pieces(raw), out[first:last])
+        dequantise(code, Pieces(raw, whole=whole), out[first:last])
     reader.meter.add(out.nbytes - entry.nbytes)  # progress counts what weights take in memory
     return out.view(sizes)
 

@@ -7,7 +7,7 @@ the kernel unpacks into the module's; plain numbers and biases are brought into 
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -24,7 +24,7 @@ from engine.experts.dequant.code import NUMBER_TYPES, MatrixCode
 from engine.experts.dequant.gguf import GGUF_TYPES
 from engine.experts.reference_kernel import PackedExperts, Side, StoredMatrix
 from engine.model.expert_map import ExpertMap, LayerMap
-from engine.model.packed_map import PartRead, unlike_plan
+from engine.model.packed_map import PartRead, read_entry, unlike_plan
 
 _NUMBER = re.compile(r"\.(\d{1,9})\.")  # of an expert that has a tensor of its own
 
@@ -64,7 +64,22 @@ class GgufExpertMap(ExpertMap):
 
     @override
     def read_packed(self, layer: int, reader: TensorReader) -> PackedExperts | None:
-        return self._packed.get(layer)
+        packed = self._packed.get(layer)
+        if packed is None or not any(kind == "scale" for _, kind in self._weights.experts[layer]):
+            return packed
+        return replace(packed, wholes=tuple(self._scales(layer, name, reader) for name in _names(self.layers[layer])))
+
+    def _scales(self, layer: int, name: str, reader: TensorReader) -> Tensor | None:
+        """One scale for each expert's matrix, [E]; None: there is none."""
+        found, n_experts = self._weights.experts[layer], self.layers[layer].layout.n_experts
+        fused = name != "down" and ("gate_up", "weight") in found
+        entries = found.get(("gate_up" if fused else name, "scale"))
+        if entries is None:
+            return None
+        values = torch.cat([read_entry(entry, reader).flatten() for entry in _in_order(entries)])
+        if len(values) != n_experts:
+            raise unlike_plan(entries[0].name, values.nbytes, n_experts * values.itemsize)
+        return values
 
     @override
     def read_records(self, layer: int, experts: list[int], reader: TensorReader) -> dict[int, Tensor]:
@@ -107,9 +122,7 @@ class GgufExpertMap(ExpertMap):
     ) -> Iterator[StoredMatrix]:
         """Note the reads of a layer's matrices, and say what they are."""
         layout, experts = layer.layout, layer.layout.experts
-        for name in ("gate", "up", "down"):
-            if name == "gate" and not experts.has_gate:
-                continue
+        for name in _names(layer):
             fused = name != "down" and ("gate_up", "weight") in found
             entries = _in_order(found["gate_up" if fused else name, "weight"])
             side: Side = "down" if name == "down" else "up"
@@ -153,6 +166,11 @@ class GgufExpertMap(ExpertMap):
                 actual_bytes=found.numel(),
             )
         return found
+
+
+def _names(layer: LayerMap) -> tuple[str, ...]:
+    """The matrices of an expert, in the order in which they are unpacked."""
+    return ("gate", "up", "down") if layer.layout.experts.has_gate else ("up", "down")
 
 
 def _turned_matrices(

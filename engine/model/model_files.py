@@ -112,7 +112,7 @@ class _GgufFiles(ModelFiles):
     def load_dense(self, dense_format: WeightFormat, reader: TensorReader, device: Device) -> Any:
         dtype = DENSE_DTYPES[dense_format]
         kept = tuple(model_class(self._config)._keep_in_fp32_modules_strict or ())
-        tensors = gguf_weights(self._arch, self._weights.dense, self._config, reader, dtype, kept)
+        tensors = gguf_weights(self._arch, self._weights, self._config, reader, dtype, kept)
         return build_dense(self._config, tensors, dtype, device)
 
     @override

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtGui import QShortcut
-from PySide6.QtWidgets import QApplication, QPushButton
+from PySide6.QtWidgets import QApplication, QFileDialog, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from app.core.library import DEMO_MARKER, DEMO_NAME
@@ -19,7 +19,7 @@ from app.planning.wishes import Wishes
 from app.settings import Settings, SettingsFile
 from app.ui.pages.chat_words import session_line
 from app.ui.shortcut_list import SHORTCUTS
-from app.wiring import App, LaunchOptions, open_window
+from app.wiring import App, LaunchOptions, open_window, pick_folder
 from engine.contract.errors import ModelFolderError, UsageError
 from engine.contract.plan import SimulatedGpu
 from engine.contract.units import MIB
@@ -140,6 +140,29 @@ def test_an_added_folder_is_kept_and_a_wrong_one_is_refused_in_words(
     app.split_page.add_model_wanted.emit()
     app.close()
     assert str(other) in SettingsFile(options.profile.settings_file).load().settings.model_folders
+
+
+def test_of_a_folder_with_several_gguf_models_one_file_is_chosen(
+    qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    names = ["a-Q4.gguf", "mmproj-F16.gguf"]
+    asked: list[str] = []
+
+    def ask(parent: QWidget, title: str, folder: str, kinds: str) -> tuple[str, str]:
+        asked.append(kinds)
+        return str(Path(folder) / "a-Q8.gguf"), kinds
+
+    monkeypatch.setattr(QFileDialog, "getExistingDirectory", lambda *_: str(tmp_path))
+    monkeypatch.setattr(QFileDialog, "getOpenFileName", ask)
+    window = QWidget()
+    qtbot.addWidget(window)
+    for name in names:
+        (tmp_path / name).touch()
+    assert pick_folder(window) == tmp_path
+    assert asked == []
+    (tmp_path / "a-Q8.gguf").touch()
+    assert pick_folder(window) == tmp_path / "a-Q8.gguf"
+    assert asked == ["GGUF models (*.gguf)"]
 
 
 def test_a_model_named_on_the_command_line_is_in_the_list_from_then_on_and_can_leave_it(

@@ -157,6 +157,11 @@ def _experts(module: Any, types: tuple[str, str, str], seed: int) -> Iterator[tu
     for number, (name, value, kind) in enumerate(zip(("gate", "up", "down"), (gate, up, down), types, strict=True)):
         read, packed = _stored(value.contiguous(), kind, 10 * seed + number)
         value.copy_(read)
+        if kind == "NVFP4":  # with a scale for each matrix, as files made from modelopt have it
+            scales = np.random.default_rng(seed + number).uniform(0.01, 0.02, len(value)).astype(np.float32)
+            found[f"ffn_{name}_exps.scale"] = (scales, "F32")
+            found[f"ffn_{name}_exps.input_scale"] = (np.ones_like(scales), "F32")
+            value.mul_(torch.from_numpy(scales)[:, None, None])
         found[f"ffn_{name}_exps.weight"] = packed
     if module.has_bias:
         bias, inner_bias = module.down_proj_bias.data, module.gate_up_proj_bias.data

@@ -17,10 +17,11 @@ from engine.experts.dequant.scales import scale_values
 
 
 def gguf_rows(code: MatrixCode, pieces: Pieces, first: int, last: int) -> Tensor:
-    """Weights in float32."""
+    """Weights in float32; a scale of the whole matrix, which NVFP4 has, is a factor."""
     block_bytes, unpack = _BLOCKS[code.dtype]
     rows = pieces.weight.view(code.rows, -1)[first:last]
-    return unpack(rows.reshape(-1, block_bytes)).view(last - first, code.columns)
+    values = unpack(rows.reshape(-1, block_bytes)).view(last - first, code.columns)
+    return values if pieces.whole is None else values * pieces.whole
 
 
 def _q4_0(raw: Tensor) -> Tensor:

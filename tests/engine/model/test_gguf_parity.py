@@ -20,22 +20,13 @@ from engine.model.build import Drivers, load_model
 from tests.engine.model.conftest import Load
 from tests.support.gguf_metadata import ARCHITECTURES
 from tests.support.gguf_models import GgufPair, gguf_model
+from tests.support.parity_table import GGUF_STORED
 from tests.support.reference import greedy, prefill, random_prompt, stock_greedy, stock_logits
 from tests.support.tiny_models import TinyModel, plan_for
 from tests.support.untouched import untouched_drivers
 
 PROMPT = random_prompt(19)
 Make = Callable[..., GgufPair]
-
-STORED: dict[str, dict[str, Any]] = {
-    "Q8_0": {"gate": "Q8_0"},
-    "Q4_0": {"gate": "Q4_0"},
-    "Q4_K": {"gate": "Q4_K"},
-    "Q6_K": {"gate": "Q6_K"},
-    "MXFP4": {"gate": "MXFP4"},
-    "mixed": {"gate": "Q4_K", "up": "Q5_K", "down": "Q6_K", "last_layer": "Q8_0"},
-    "IQ2_XXS with Q2_K": {"gate": "IQ2_XXS", "down": "Q2_K", "last_layer": "Q3_K"},
-}
 
 
 @pytest.fixture(scope="module")
@@ -82,11 +73,11 @@ def test_an_architecture_answers_like_the_stock_model_with_the_unpacked_weights(
     assert greedy(model, PROMPT, 4) == stock_greedy(pair.plain, PROMPT, 4)
 
 
-@pytest.mark.parametrize("name", list(STORED))
+@pytest.mark.parametrize("name", list(GGUF_STORED))
 def test_experts_stay_as_they_are_stored_and_every_split_gives_the_same_bits(name: str, made: Make, load: Load) -> None:
-    pair = made("qwen3moe", wide=True, **STORED[name])
+    pair = made("qwen3moe", wide=True, **GGUF_STORED[name])
     shape = pair.gguf.shape
-    stored = STORED[name]
+    stored = GGUF_STORED[name]
     kinds = [stored["gate"], stored.get("up", stored["gate"]), stored.get("down", stored.get("up", stored["gate"]))]
     assert [form.value.upper() for form in shape.layer_storages[0].formats] == kinds
     assert sum(part.bytes for part in expert_record(shape.experts, shape.layer_storages[0]).parts) == sum(
@@ -97,6 +88,7 @@ def test_experts_stay_as_they_are_stored_and_every_split_gives_the_same_bits(nam
     answers = []
     for pattern, slots in [("v", 1), ("p", 1), ("l", 1), ("vplg", 3)]:
         model = load(plan_for(pair.gguf, _tiers(pattern, pair.gguf), expert_slots=slots))
+        assert model.residency().ledger_settled == model.residency().ledger_asked
         answers.append(prefill(model, PROMPT))
     torch.testing.assert_close(answers[0], want, rtol=0, atol=1e-5)
     assert all(torch.equal(answer, answers[0]) for answer in answers)
