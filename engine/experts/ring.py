@@ -5,7 +5,7 @@ same size, for a GPU copies from ordinary memory slowly and not beside its work.
 throw out what decoding uses again and again.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -153,6 +153,26 @@ class TransferRing:
             start += count * size
         for expert in piece.experts:
             yield self._memory[places[expert] : places[expert] + size]
+
+    def time_copies(
+        self, bank: ExpertBank, seconds_of: Callable[[Callable[[], object]], float], small_copies: int
+    ) -> tuple[float, float, float, int]:
+        """Seconds of a copy of one half, of a tiny one, and of filling the pinned half; and the bytes of the half.
+
+        Args:
+            seconds_of: times a call that waits for what it does.
+        """
+        assert self._staging is not None
+        size = min(self._half_bytes, bank.bytes.nbytes)
+        target, pinned, source = self._memory[:size], self._staging[:size], bank.bytes[:size]
+
+        def copy(nbytes: int, times: int) -> None:
+            for _ in range(times):
+                self._device.copy_in(target[:nbytes], pinned[:nbytes], self._device.mark())
+            self._device.synchronize()
+
+        small_s = seconds_of(lambda: copy(1, small_copies)) / small_copies
+        return seconds_of(lambda: copy(size, 1)), small_s, seconds_of(lambda: pinned.copy_(source)), size
 
     def close(self) -> None:
         """Give both sides back."""

@@ -190,6 +190,7 @@ class _Load:
             experts = files.expert_map(model, self._layouts)
             self._fill(experts, reader)
             self._note_dense()
+            self._parts.measure()
         self._stage("checking")
         words = self._self_test(experts)
         residency = residency_report(

@@ -3,6 +3,7 @@
 What holds them asks here every time, so that an exchanged part is the one that is used and, at the end, freed.
 """
 
+import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -17,15 +18,17 @@ from engine.contract.formats import ExpertStorage
 from engine.contract.plan import MemoryPlan, Pool, Tier
 from engine.experts.expert_kernel import ExpertKernel, kernel_for
 from engine.experts.layer import ExpertLayer, InPlace, RecordStream, ThroughRing, ThroughSlots, Way
+from engine.experts.measure_steps import measure_steps
 from engine.experts.policy import StepRates
 from engine.experts.reference_kernel import PackedExperts, Scratch
 from engine.experts.ring import TransferRing
 from engine.experts.transfer import SlotPool
 from engine.model.dense import DENSE_DTYPES
-from engine.model.experts_function import ExpertsModule
+from engine.model.experts_function import ExpertsModule, ModuleMath
 from engine.model.kv_cache import KvCache, cache_for
 from engine.model.snapshots import PREFIX_SNAPSHOTS
 
+_log = logging.getLogger(__name__)
 SCRATCH = "scratch"  # where the CPU unpacks experts beside a GPU; purpose in the ledger, as in the contract
 RESERVES = ("workspace", "driver")  # counted by the plan, allocated by torch and the driver while they work
 
@@ -174,6 +177,25 @@ class Parts:
         layer = self.layers[bank.layer] = ExpertLayer(bank, usual, other, rates, staged=staged)
         found.attach(layer)
         return layer
+
+    def measure(self) -> None:
+        """Measure what steps cost, for each way in which layers outside VRAM are stored, and decide by it.
+
+        Not on a simulated GPU, whose times mean nothing, and not without a pinned side of the ring: then the usual
+        places of engine/experts/policy.py hold.
+        """
+        if self.device.simulated or self.ring is None or not self.ring.stages:
+            return
+        found: dict[ExpertStorage, StepRates] = {}
+        for number, layer in sorted(self.layers.items()):
+            storage = layer.bank.layout.storage
+            if storage in found or layer.other is None:
+                continue
+            math = ModuleMath(self.modules[number].module)
+            shape = self.plan.model.experts
+            found[storage] = measure_steps(layer, math, self.ring, self.device, self.dtype, shape)
+            _log.info("%s experts: %s", self.plan.model.stored_as, found[storage])
+        self.use_rates(found)
 
     def use_rates(self, rates: Mapping[ExpertStorage, StepRates]) -> None:
         """Let measured rates decide from now on where steps are computed; none: as if nothing was measured."""
