@@ -86,7 +86,7 @@ def with_residency(pins: PinExperience, report: ResidencyReport, beside_bytes: i
     asked = [layer for layer in report.layers if layer.asked is Tier.PINNED]
     if report.simulated or not asked:
         return pins
-    granted = sum(layer.bytes for layer in asked if layer.settled is Tier.PINNED)
+    granted = report.pinned_bytes
     fallen = [layer.bytes for layer in asked if layer.settled is not Tier.PINNED]
     most, least = max(granted, pins.granted_bytes or 0), pins.refused_bytes
     if least is not None and granted + beside_bytes >= least:

@@ -37,7 +37,7 @@ def advice(report: ResidencyReport) -> tuple[Advice, ...]:
 
 
 def _pin(report: ResidencyReport, layers: Sequence[LayerResidency]) -> Advice:
-    pinned = sum(layer.bytes for layer in report.layers if layer.settled is Tier.PINNED)
+    pinned = report.pinned_bytes
     instead = " and ".join(
         f"{_named([layer.layer for layer in layers if layer.settled is tier])} {tier.value}"
         for tier in (Tier.LOCKED, Tier.PAGEABLE)

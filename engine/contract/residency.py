@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from engine.contract.plan import LedgerLine, Tier
+from engine.contract.plan import LedgerLine, Pool, Tier
 from engine.contract.record import Record
 
 
@@ -58,6 +58,13 @@ class ResidencyReport(Record):
 
     def settled_count(self, tier: Tier) -> int:
         return sum(layer.settled == tier for layer in self.layers)
+
+    @property
+    def pinned_bytes(self) -> int:
+        """Everything that was pinned: layers, and what the engine pins beside them, as its own ledger says."""
+        layers = sum(layer.bytes for layer in self.layers if layer.settled is Tier.PINNED)
+        lines = (line for line in self.ledger_settled if line.pool is Pool.PINNED and line.what != "pinned layers")
+        return layers + sum(line.bytes for line in lines)
 
     @property
     def fallen(self) -> tuple[LayerResidency, ...]:

@@ -305,7 +305,7 @@ def test_what_was_granted_becomes_the_limit_and_the_next_plan_keeps_to_it(
         with qtbot.assertNotEmitted(kit.desk.pins_limited):  # it says nothing of this PC
             kit.press(use)
         assert kit.desk.plan.layers_in(Tier.PINNED) == 2
-        assert kit.titles == ["Splitpin pins at most 0.3 MiB, as you chose"]
+        assert kit.titles == ["Splitpin pins at most 0.4 MiB, as you chose"]
         kit.desk.stop_wanted.emit()
         kit.wait_for("stopped")
         assert kit.desk.plan.layers_in(Tier.PINNED) == 2
