@@ -17,6 +17,7 @@ from engine.contract.estimate import (
     expert_record,
     kv_bytes_per_token,
     kv_cache_bytes,
+    kv_layer_bytes,
     ledger,
     state_bytes,
     workspace_bytes,
@@ -25,7 +26,7 @@ from engine.contract.families_anatomy import Family
 from engine.contract.families_facts import ConfigFacts
 from engine.contract.formats import WeightFormat
 from engine.contract.plan import Pool, Tier
-from engine.contract.shape import ExpertShape, KvShape, LayerShape, ModelShape, StateShape, StateTensor
+from engine.contract.shape import ExpertShape, KvShape, LayerShape, ModelShape, PooledShape, StateShape, StateTensor
 from tests.support.model_configs import (
     DBRX,
     DEEPSEEK_V3,
@@ -237,6 +238,7 @@ def test_an_expert_record_is_aligned_and_holds_its_parts_without_overlap(
     assert 0 <= bank - shape.n_experts * record.bytes < BANK_ALIGN
 
 
+pools = st.builds(PooledShape, step=st.integers(2, 200), dim=st.integers(1, 128), index=st.booleans())
 kv_shapes = st.builds(
     KvShape,
     n_kv_heads=st.integers(1, 8),
@@ -245,6 +247,10 @@ kv_shapes = st.builds(
     window=st.none() | st.integers(1, 5000),
     n_heads=st.none() | st.integers(8, 64),
     writes_scores=st.booleans(),
+    index_heads=st.integers(0, 8),
+    index_positions=st.integers(0, 3),
+    bias_extent=st.integers(0, 500),
+    pooled=st.just(()) | st.lists(pools, max_size=2).map(tuple),
 )
 
 
@@ -257,7 +263,9 @@ states = st.builds(
 
 
 def _with_kv(kvs: list[KvShape | None], most: int = 100_000) -> ModelShape:
-    layers = tuple(LayerShape(index=index, kv=kv, moe=True) for index, kv in enumerate(kvs))
+    layers = tuple(
+        LayerShape(index=index, kv=kv, moe=True, passes=1 + index % 2) for index, kv in enumerate(kvs)
+    )  # every other layer is passed through twice
     return tiny_shape().model_copy(update={"layers": layers, "max_context_tokens": most})
 
 
@@ -277,6 +285,13 @@ def test_context_bytes_are_cache_states_and_workspace(
     assert ContextBytes(shape, chunk).at(tokens) == (
         kv_cache_bytes(shape, tokens) + state_bytes(shape) + workspace_bytes(shape, chunk, tokens)
     )
+
+
+@given(kv_shapes, st.integers(0, 10_000), st.integers(0, 300), st.sampled_from([1, 64, 512]))
+def test_more_context_never_takes_less(kv: KvShape, tokens: int, more: int, chunk: int) -> None:
+    assert kv_layer_bytes(kv, tokens) <= kv_layer_bytes(kv, tokens + more)
+    context = ContextBytes(_with_kv([kv]), chunk)
+    assert context.at(tokens) <= context.at(tokens + more)
 
 
 @given(st.lists(kv_shapes, min_size=1, max_size=4), st.integers(0, 1 << 34), st.integers(1, 100_000))
