@@ -16,13 +16,16 @@ from torch import Tensor
 from engine.contract.checkpoint import read_shape
 from engine.model.dense import model_class
 from tests.support.packed_weights import FP4, Packer
-from tests.support.tiny_families import tiny_config
+from tests.support.tiny_families import draw_tables, tiny_config
 from tests.support.tiny_models import VOCAB, TinyModel, tiny_tokenizer
 
 HIDDEN, INNER, EXPERTS, LAYERS = 256, 192, 4, 2
 _EXPERT = re.compile(r"\.experts\.\d+\.")
 _STACKED = re.compile(r"\.moe\.(gate|up|down)_proj\.weight$")  # one matrix of all experts
-_DENSE = re.compile(r"\.self_attn\.[qkvo]_proj\.weight$")
+_DENSE = re.compile(
+    r"\.self_attn\.[qkvo]_proj\.weight$|\.attn\.(wq_[ab]|wkv|wo_[ab]|indexer\.wq_b)\.weight$"
+    r"|\.shared_experts\.w[123]\.weight$"
+)
 _COMMON: dict[str, Any] = {
     "vocab_size": VOCAB, "hidden_size": HIDDEN, "num_hidden_layers": LAYERS, "num_attention_heads": 4,
     "num_key_value_heads": 2, "head_dim": 64, "max_position_embeddings": 512, "bos_token_id": 1, "eos_token_id": 2,
@@ -55,6 +58,13 @@ def _config(family: str) -> Any:
                 family, hidden_size=HIDDEN, num_layers=LAYERS, n_routed_experts=EXPERTS, num_local_experts=EXPERTS,
                 zero_expert_num=2, moe_topk=2, num_experts_per_tok=2, expert_ffn_hidden_size=INNER,
                 moe_intermediate_size=INNER,
+            )  # fmt: skip
+        case "deepseek_v4":
+            return tiny_config(
+                family, hidden_size=HIDDEN, num_hidden_layers=LAYERS, n_routed_experts=EXPERTS,
+                num_local_experts=EXPERTS, moe_intermediate_size=INNER, intermediate_size=INNER, head_dim=24,
+                mlp_layer_types=["hash_moe", "moe"],
+                layer_types=["compressed_sparse_attention", "heavily_compressed_attention"],
             )  # fmt: skip
         case "step3p7":
             return tiny_config(
@@ -91,6 +101,7 @@ def packed_model(
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(0, 0.1 if parameter.dim() > 1 else 0.5)
+        draw_tables(model, config)
     plain = folder / "plain"
     model.save_pretrained(plain)
     tiny_tokenizer().save_pretrained(plain)

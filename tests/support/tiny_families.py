@@ -277,6 +277,14 @@ def tiny_family(model_type: str, folder: Path, dtype: torch.dtype = torch.float3
     return save_tiny(tiny_config(model_type, **more), folder, dtype)
 
 
+def draw_tables(model: Any, config: Any) -> None:
+    """Random experts for every word, where a layer has a table of them."""
+    for name, buffer in model.named_buffers():
+        if name.endswith("tid2eid"):
+            experts = config.get_text_config().num_local_experts
+            buffer.copy_(torch.rand(buffer.shape[0], experts).argsort(dim=1)[:, : buffer.shape[1]])
+
+
 def save_tiny(config: Any, folder: Path, dtype: torch.dtype = torch.float32) -> TinyModel:
     """Build and save the model of a configuration with lively random weights."""
     torch.manual_seed(1)
@@ -289,10 +297,7 @@ def save_tiny(config: Any, folder: Path, dtype: torch.dtype = torch.float32) -> 
                 parameter.normal_(
                     0, (_GENTLE if any(part in name for part in _RECURRENT) else 0.2) if parameter.dim() > 1 else 0.5
                 )
-        for name, buffer in model.named_buffers():
-            if name.endswith("tid2eid"):  # the experts of every word
-                experts = config.get_text_config().num_local_experts
-                buffer.copy_(torch.rand(buffer.shape[0], experts).argsort(dim=1)[:, : buffer.shape[1]])
+        draw_tables(model, config)
     model.save_pretrained(folder)
     if old_and_new := _RENAMED.get(config.model_type):
         _rename(folder / "model.safetensors", *old_and_new)

@@ -13,11 +13,14 @@ from transformers.models.deepseek_v4.modeling_deepseek_v4 import DeepseekV4CSACa
 from engine.banks.cpu_device import CpuDevice
 from engine.contract.errors import PlanMismatchError
 from engine.contract.estimate import kv_cache_bytes, kv_layer_bytes, state_bytes
+from engine.contract.formats import WeightFormat
 from engine.contract.shape import KvShape, PooledShape
 from engine.model.dense import read_config
 from engine.model.kv_cache import KvCache, check_layers
 from engine.model.pooled_layers import PooledKvLayer
 from tests.engine.model.conftest import Load
+from tests.support import packed_weights as pack
+from tests.support.packed_models import packed_model
 from tests.support.reference import prefill, random_prompt, stock_logits
 from tests.support.tiny_families import tiny_family
 from tests.support.tiny_models import TinyModel, plan_for
@@ -128,6 +131,18 @@ def test_few_chosen_entries_are_the_same_in_chunks(tmp_path: Path, deepseek_v4: 
     model = load(plan_for(sparse, "llll", prefill_chunk=7))
     torch.testing.assert_close(prefill(model, prompt), want, rtol=0, atol=1e-5)
     assert (stock_logits(deepseek_v4, prompt)[-1] - want).abs().max() > 1e-3  # the choice does matter
+
+
+def test_experts_in_4_bits_beside_weights_in_fp8_run_as_they_are_published(tmp_path: Path, load: Load) -> None:
+    published = {"quant_method": "fp8", "scale_fmt": "ue8m0", "weight_block_size": [128, 128], "expert_dtype": "fp4"}
+    dense = pack.fp8_blocks("scale", torch.float8_e8m0fnu)
+    made = packed_model(tmp_path, "deepseek_v4", published, pack.mxfp4_in_int8, dense=dense)
+    shape = made.packed.shape
+    assert shape.expert_format is WeightFormat.MXFP4
+    assert shape.dense_bytes == made.plain.shape.dense_bytes
+    prompt = random_prompt(19)
+    model = load(plan_for(made.packed, "pl", prefill_chunk=7))
+    torch.testing.assert_close(prefill(model, prompt), stock_logits(made.plain, prompt)[-1], rtol=0, atol=1e-5)
 
 
 def test_pools_that_the_plan_does_not_know_are_a_wrong_plan(deepseek_v4: TinyModel) -> None:
