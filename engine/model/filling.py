@@ -18,8 +18,8 @@ def filled_banks(
 ) -> Iterator[ExpertBank]:
     """The filled banks of these layers, in this order, to be settled one by one by the caller.
 
-    At most one bank more than those handed out is in memory. What has to be converted waits until the caller comes
-    back, so that its second copy is never there beside a bank on its way to the GPU.
+    The readers always have the next bank to go on with: at most one more is in memory than is handed out or waited for.
+    After one that has to be converted it waits until that is done, so that three are never in memory at a time.
 
     Raises:
         ModelFileError: a file ended early or could not be read.
@@ -36,6 +36,10 @@ def filled_banks(
         if ahead is None:
             return
         bank, reading = ahead
+        ahead = None
+        if following is not None and not experts.layers[bank.layer].conversions:
+            ahead = begin(following)
         experts.finish(bank, reading, reader)
-        ahead = None if following is None else begin(following)
+        if following is not None and ahead is None:
+            ahead = begin(following)
         yield bank

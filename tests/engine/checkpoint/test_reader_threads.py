@@ -15,7 +15,7 @@ from engine.contract.checkpoint_headers import TensorEntry
 from engine.contract.errors import ModelFileError
 from tests.support.disks import Disk, failing_after
 
-SIZE = 5 * BATCH_BYTES + 12345
+SIZE = THREADS * BATCH_BYTES + 12345
 
 
 @pytest.fixture(scope="module")
@@ -71,11 +71,10 @@ def test_no_reads_are_over_at_once(entry: TensorEntry) -> None:
 
 def test_several_reads_are_under_way_at_once_each_with_a_file_of_its_own(entry: TensorEntry) -> None:
     together = threading.Barrier(THREADS)
-    left = [THREADS]
+    first_reads = threading.Semaphore(THREADS)
 
     def answer(target: memoryview) -> None:
-        if left[0] > 0:
-            left[0] -= 1
+        if first_reads.acquire(blocking=False):
             together.wait(timeout=60)  # passes only when all threads are inside a read
 
     disk = Disk(answer)
