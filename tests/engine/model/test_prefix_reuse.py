@@ -172,12 +172,12 @@ def test_after_a_step_that_failed_half_way_only_what_is_right_is_reused(
 @pytest.mark.parametrize("family", FAMILIES)
 def test_an_answer_that_needs_the_whole_pool_gets_it(family: str, start: Start) -> None:
     model = start(family)
-    ask(model, random_prompt(90))
-    ask(model, random_prompt(60, seed=2))
-    prompt = random_prompt(45, seed=3)
+    ask(model, random_prompt(30))
+    ask(model, random_prompt(20, seed=2))
+    prompt = random_prompt(145, seed=3)
     turn = ask(model, prompt, 1000)
     assert turn.outcome is not None
-    assert turn.outcome.answer_tokens == 155
+    assert turn.outcome.answer_tokens == 55
     assert model.cached_tokens == 199
     assert_as_cold(model, prompt, turn)
 
