@@ -15,6 +15,9 @@ from PySide6.QtWidgets import QApplication, QWidget
 
 from app.core.library import ModelEntry
 from app.orphans.verdicts import Orphan
+from app.planning.held import Held
+from app.planning.others import Program
+from app.planning.wishes import Wishes
 from app.ui import notices, tray_glyph
 from app.ui.crash_fix import crash_fix
 from app.ui.main_window import MainWindow
@@ -22,13 +25,14 @@ from app.ui.notices import Action, Notice
 from app.ui.pages.split_page import SplitPage
 from app.ui.split_inputs import SplitInputs
 from app.ui.split_notices import NoticeInputs, compose
-from app.ui.split_plan import Question
+from app.ui.split_plan import Question, answer
 from app.ui.split_presenter import present
 from app.ui.theme import Theme, ThemeChoice, ui_font
 from app.ui.tray import Tray
 from app.ui.tray_view import TrayInputs, tray
 from app.ui.widgets.rail import RailEntry
 from app.ui.window_memory import WindowMemory
+from engine.contract.facts import Reading, Source
 from engine.contract.processes import ProcessIdentity
 from engine.contract.units import GIB
 from engine.system.protocols import MemoryUse
@@ -89,6 +93,25 @@ def _after_crash(inputs: SplitInputs, now: datetime) -> tuple[Notice, ...]:
     return compose(NoticeInputs(inputs, now, crash_fix=fix))
 
 
+def _refused(now: datetime) -> tuple[SplitInputs, tuple[Notice, ...]]:
+    """Other programs hold the RAM; ending a left-over engine is not enough."""
+    short = samples.BIG.model_copy(update={"ram_available": Reading(value=40 * GIB, source=Source.READ)})
+    held = (Held(18244, "python.exe", int(28.9 * GIB)),)
+    programs = (Program("game.exe", 61 * GIB), Program("browser.exe", 12 * GIB))
+    question = Question(samples.MINIMAX, short, Wishes(), Path("/models/sample"), held, programs)
+    found = answer(question)
+    inputs = SplitInputs(
+        model_name=samples.MINIMAX.name,
+        shape=samples.MINIMAX,
+        facts=short,
+        drawn=found.drawn,
+        problem=found.problem,
+        stops=found.stops,
+        quota=found.quota,
+    )
+    return inputs, compose(NoticeInputs(inputs, now, largest_context=found.largest_context))
+
+
 def scenes() -> dict[str, Scene]:
     """Every state, by name."""
     gain = "Without it, 5 more layers fit in VRAM."
@@ -114,6 +137,7 @@ def scenes() -> dict[str, Scene]:
         "crashed": Scene(samples.pins_refused(), _after_crash(samples.pins_refused(), now)),
         "nogpu": Scene(samples.no_gpu(), use=_SMALL, quota_bytes=None),
         "simulated": Scene(samples.simulated(), use=_SMALL, quota_bytes=None),
+        "refused": Scene(*_refused(now)),
         "unreadable": Scene(samples.unreadable(), (_problem(samples.unreadable()),)),
         "nomodel": Scene(SplitInputs()),
         "small": Scene(over, (_problem(over),), size=(880, 600)),

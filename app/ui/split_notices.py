@@ -95,12 +95,15 @@ def fixing_port(split: SplitInputs) -> int | None:
 def _of_plan(inputs: NoticeInputs, problem: Problem) -> Notice:
     """Changes that the page can make are buttons, the first one first; all of them are told."""
     more = [f"Or: {fix.sentence[0].lower()}{fix.sentence[1:]}" for fix in problem.fixes[1:]]
-    actions = [action for fix in problem.fixes if (action := _fixing(fix)) is not None][:_MOST_FIX_BUTTONS]
+    actions = [action for fix in problem.fixes if (action := _fixing(fix)) is not None]
     if not any(fix.change == "context_tokens" for fix in problem.fixes) and inputs.largest_context is not None:
         actions.append(Action(f"Use {tokens(inputs.largest_context)}", LARGEST))
-    elsewhere = any(fix.change in _ELSEWHERE for fix in problem.fixes)
-    if elsewhere and not inputs.split.replayed:
-        actions.append(Action("Check again", READ_MACHINE))
+    actions[1:] = sorted(
+        actions[1:], key=lambda action: action.kind != "danger"
+    )  # to end a process comes before a wish
+    outside = [fix.change in _ELSEWHERE for fix in problem.fixes]
+    if any(outside) and not inputs.split.replayed:
+        actions.insert(0 if outside[0] else len(actions), Action("Check again", READ_MACHINE))
     actions = [replace(one, kind=one.kind or ("" if place else "primary")) for place, one in enumerate(actions)]
     told = problem.model_copy(update={"fix": " ".join([problem.fix, *more])})
     return notices.of_problem(told, *actions[:_MOST_FIX_BUTTONS], dismissable=False)

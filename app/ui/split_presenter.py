@@ -169,7 +169,7 @@ def _changed(plan: MemoryPlan, cells: StripView, tier: Tier) -> str:
 
 def _vram_tile(plan: MemoryPlan, cells: StripView) -> Tile:
     count, differs = cells.count(Tier.VRAM), _changed(plan, cells, Tier.VRAM)
-    detail = gib(cells.tier_bytes(Tier.VRAM)) if count else "every expert layer is in RAM"
+    detail = gib(cells.tier_bytes(Tier.VRAM)) if count else "all are in RAM"
     return Tile("Layers in VRAM", f"{count}", differs + detail, "warn" if differs else "muted")
 
 

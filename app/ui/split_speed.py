@@ -19,6 +19,8 @@ def speed_view(inputs: SplitInputs) -> SpeedView | None:
         return SpeedView("", "no run on this simulated GPU yet", "Speed: only runs tell that of a simulated GPU.")
     if inputs.facts is not None and inputs.facts.recorded:
         return SpeedView("", "this PC is not the recorded one", "Speed: a recorded machine cannot be measured.")
+    if inputs.measuring is not None:
+        return SpeedView("", "this PC is being measured", "Speed: this PC is being measured.", instead="Measuring")
     missing = missing_words(inputs, plan)
     return SpeedView("", missing, f"Speed {missing}.", inputs.measurable)
 

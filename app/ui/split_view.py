@@ -34,6 +34,7 @@ class SpeedView:
     detail: str
     hint: str
     measurable: bool = False  # a click may measure what is missing
+    instead: str = "Not known"  # where nothing is known and a click does not help
 
     @property
     def caption(self) -> str:

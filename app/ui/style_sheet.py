@@ -40,7 +40,8 @@ def palette(tokens: Tokens) -> QPalette:
 
 def qss(tokens: Tokens) -> str:
     """The style sheet. Properties it knows: `role` on labels (muted, faint, warn, error, ok, tag) and `kind` on push
-    buttons (primary, danger, ghost, link, number, chooser); object names `Page`, `Rail`, `Card`, `Line`, `Composer`."""
+    buttons (primary, danger, ghost, link, inplace, number, chooser); object names `Page`, `Rail`, `Card`, `Line`,
+    `Composer`."""
     t = tokens
     button_border = t.border if t.name == "dark" else t.border_strong
     # The chooser runs from right to left, and its paddings with it.
@@ -79,6 +80,10 @@ QPushButton[kind="link"] {{ background: transparent; border: 1px solid transpare
 QPushButton[kind="link"]:hover {{ text-decoration: underline; }}
 QPushButton[kind="link"]:focus {{ border: 2px solid {t.accent}; padding: 0 2px; }}
 QPushButton[kind="link"]:disabled {{ color: {t.text3}; }}
+QPushButton[kind="inplace"] {{ background: transparent; border: 1px solid transparent; color: {t.accent}; padding: 0;
+    text-align: left; min-height: 18px; }}
+QPushButton[kind="inplace"]:hover {{ text-decoration: underline; }}
+QPushButton[kind="inplace"]:focus {{ border: 2px solid {t.accent}; }}
 QPushButton[kind="chooser"] {{ background: transparent; border: 1px solid transparent; color: {t.text};
     padding: 0 0 0 4px; min-height: 18px; text-align: right; }}
 QPushButton[kind="chooser"]:hover {{ background: {t.raised}; }}

@@ -38,5 +38,5 @@ class ActionButton(QPushButton):
             self.setIcon(QIcon())
             return
         t = self._theme.tokens
-        tint = {"primary": t.on_accent, "danger": t.error, "ghost": t.text2, "link": t.accent}
+        tint = {"primary": t.on_accent, "danger": t.error, "ghost": t.text2, "link": t.accent, "inplace": t.accent}
         self.setIcon(icons.icon(self._icon_name, tint.get(str(self.property("kind")), t.text), 16, t.text3))

@@ -13,7 +13,6 @@ from app.ui.widgets.action_button import ActionButton
 from app.ui.widgets.label import ElidedLabel, Label
 
 _NUMBER_PX = 24
-_LINK_PADDING_PX = 4  # of the style sheet: the words stand under the caption
 _TYPED = re.compile(r"(\d{1,3}(?:[,. ']\d{3})+|\d+)(?:[.,](\d{1,2}))?\s*([km]?)\s*(?:tokens?)?", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20}
 NOT_A_NUMBER = "Type a number, such as 33792 or 32k"
@@ -74,8 +73,8 @@ class SpeedTile(NumberTile):
     measure_wanted = Signal()
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
-        self._link = ActionButton(theme, "Measure now", kind="link")
-        self._none = Label("Not known", 15, Weight.DemiBold, role="muted")
+        self._link = ActionButton(theme, "Measure now", kind="inplace")
+        self._none = Label("", 15, Weight.DemiBold, role="muted")
         super().__init__(parent)
         self._link.clicked.connect(self.measure_wanted)
 
@@ -85,8 +84,7 @@ class SpeedTile(NumberTile):
         holder = QWidget()
         holder.setFixedHeight(self._value.sizeHint().height())
         row = QHBoxLayout(holder)
-        row.setContentsMargins(-_LINK_PADDING_PX, 0, 0, 0)
-        self._none.setContentsMargins(_LINK_PADDING_PX, 0, 0, 0)
+        row.setContentsMargins(0, 0, 0, 0)
         for shown in (self._link, self._none):
             row.addWidget(shown, 0, Qt.AlignmentFlag.AlignVCenter)
         row.addStretch()
@@ -99,6 +97,7 @@ class SpeedTile(NumberTile):
         self._value.setVisible(bool(view.value))
         self._instead.setVisible(not view.value)
         self._link.setVisible(view.measurable)
+        self._none.say(view.instead)
         self._none.setVisible(not view.measurable)
         self._detail.say_hint(view.hint)
         self.setAccessibleName(view.hint)

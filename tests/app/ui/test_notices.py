@@ -157,9 +157,11 @@ def test_changes_of_the_page_that_cure_a_refusal_are_buttons_and_all_of_them_are
         Action("Use 8,192 tokens", "fix_context_tokens", "primary"),
         Action("End process 7", "fix_end_process", "danger"),
     )
-    assert notice.text.endswith("Or: end python.exe (PID 7), which holds 3.0 GiB of RAM. Or: close other programs.")
-    assert fix_of(replace(over, problem=problem), "fix_end_process") == fixes[1]
-    assert fix_of(replace(over, problem=problem), "fix_vram_layers") is None
+    assert notice.text.endswith(
+        "Or: keep 3 layers in VRAM. Or: end python.exe (PID 7), which holds 3.0 GiB of RAM. Or: close other programs."
+    )
+    assert fix_of(replace(over, problem=problem), "fix_end_process") == fixes[2]
+    assert fix_of(replace(over, problem=problem), "fix_pinned_layers") is None
 
 
 @pytest.mark.parametrize(
