@@ -139,15 +139,10 @@ def _fix(change: str, sentence: str, **numbers: int) -> FixOption:
 
 def test_changes_of_the_page_that_cure_a_refusal_are_buttons_and_all_of_them_are_told() -> None:
     fixes = (
-        FixOption(
-            change="context_tokens",
-            sentence="Choose a context of at most 8,192 tokens.",
-            numbers={"context_tokens": 8192},
-        ),
-        FixOption(
-            change="end_process", sentence="End python.exe (PID 7), which holds 3.0 GiB of RAM.", numbers={"end_pid": 7}
-        ),
-        FixOption(change="free_ram", sentence="Close other programs.", numbers={"ram_available_bytes": GIB}),
+        _fix("context_tokens", "Choose a context of at most 8,192 tokens.", context_tokens=8192),
+        _fix("vram_layers", "Keep 3 layers in VRAM.", vram_layers=3),
+        _fix("end_process", "End python.exe (PID 7), which holds 3.0 GiB of RAM.", end_pid=7),
+        _fix("free_ram", "Close other programs.", ram_available_bytes=GIB),
     )
     over = samples.over()
     assert over.problem is not None
