@@ -192,7 +192,7 @@ class _Load:
             self._note_dense()
             self._parts.measure()
         self._stage("checking")
-        words = self._self_test(experts)
+        words = self._self_test(model, experts)
         residency = residency_report(
             plan,
             device=self._device.name,
@@ -264,9 +264,10 @@ class _Load:
         if fallen:
             _log.warning("layers %s are pageable: the system may write them to disk", fallen)
 
-    def _self_test(self, experts: ExpertMap) -> str:
+    def _self_test(self, model: Any, experts: ExpertMap) -> str:
         with TensorReader(Meter(lambda _: None, self._cancelled), self._open_file) as reader:
             return self_test(
+                model,
                 self._parts.layers,
                 self._arena.placements,
                 experts,

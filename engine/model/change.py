@@ -210,7 +210,7 @@ class PlanChange:
 
     def _probe(self, layer: int) -> Tensor:
         parts = self._parts
-        probe = Probe(layer, self._new.model.experts, parts.dtype)
+        probe = Probe.of(layer, self._new.model.experts, parts.dtype)
         return probe.run(parts.layers[layer], ModuleMath(parts.modules[layer].module), parts.device.torch_device)
 
     def _compare(self, before: dict[int, Tensor]) -> float:

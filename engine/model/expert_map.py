@@ -76,6 +76,7 @@ class ExpertMap:
             for found in model.experts_modules
             for name, place in found.places.items()
         }
+        self._dense: dict[str, TensorEntry] = {}  # weights of the model that are stored as they are used
         self._match()
         self._check_complete()
 
@@ -134,6 +135,11 @@ class ExpertMap:
                 layout.view(record, part, shape).copy_(values[expert])
         return records
 
+    def read_dense(self, name: str, reader: TensorReader) -> Tensor | None:
+        """A weight of the model that is no expert's, straight from the files; None: it is not stored as it is used."""
+        entry = self._dense.get(name)
+        return None if entry is None else read_entry(entry, reader)
+
     def _match(self) -> None:
         from transformers.conversion_mapping import get_model_conversion_mapping
         from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
@@ -151,6 +157,8 @@ class ExpertMap:
             if target not in full and key in full:
                 target, pattern = rename_source_key(key, [], [], prefix, full)
             if (known := self._by_name.get(target)) is None:
+                if isinstance(tensor, TensorEntry) and by_pattern.get(pattern or "") is None:
+                    self._dense[target] = tensor
                 continue
             layer, place = known
             mapped, name, converter = self.layers[layer], place.parameter, by_pattern.get(pattern or "")

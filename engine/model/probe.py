@@ -1,11 +1,13 @@
 """A few random rows through one layer's experts: the same rows every time, so that two computations can be compared."""
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from engine.contract.shape import ExpertShape
 from engine.experts.kernels import ExpertMath
-from engine.experts.layer import ExpertLayer
+from engine.experts.layer import ExpertLayer, Way
 
 TOKENS = 4
 SEED = 20240229
@@ -14,21 +16,34 @@ SEED = 20240229
 TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 4e-2}
 
 
+@dataclass(frozen=True, slots=True)
 class Probe:
-    """Rows [T, M], chosen experts [T, A] and their weights [T, A] for one layer, on the CPU."""
+    """Rows [T, M], chosen experts [T, A] and their weights [T, A], on the CPU."""
 
-    def __init__(self, layer: int, shape: ExpertShape, dtype: torch.dtype) -> None:
+    hidden: Tensor
+    ids: Tensor
+    scores: Tensor
+
+    @classmethod
+    def of(cls, layer: int, shape: ExpertShape, dtype: torch.dtype) -> "Probe":
+        """The rows of one layer."""
         random = torch.Generator().manual_seed(SEED + layer)
-        self.hidden = torch.randn(TOKENS, shape.width, generator=random).to(dtype)
-        self.ids = torch.stack(
-            [torch.randperm(shape.n_experts, generator=random)[: shape.top_k] for _ in range(TOKENS)]
-        )
-        self.scores = torch.rand(TOKENS, shape.top_k, generator=random)
+        hidden = torch.randn(TOKENS, shape.width, generator=random).to(dtype)
+        ids = [torch.randperm(shape.n_experts, generator=random)[: shape.top_k] for _ in range(TOKENS)]
+        return cls(hidden, torch.stack(ids), torch.rand(TOKENS, shape.top_k, generator=random))
 
-    def run(self, layer: ExpertLayer, math: ExpertMath, device: torch.device) -> Tensor:
-        """What the layer makes of them, [T, M] float32 on the CPU; `device` is where hidden states are."""
+    @property
+    def first(self) -> "Probe":
+        """The first row alone: single tokens and prompts are computed in different ways."""
+        return Probe(self.hidden[:1], self.ids[:1], self.scores[:1])
+
+    def run(self, layer: ExpertLayer, math: ExpertMath, device: torch.device, way: Way | None = None) -> Tensor:
+        """What the layer makes of them, [T, M] float32 on the CPU; `device` is where hidden states are.
+
+        `way` None: as the policy decides.
+        """
         with torch.inference_mode():
-            out = layer.forward(self.hidden.to(device), self.ids.to(device), self.scores.to(device), math)
+            out = layer.forward(self.hidden.to(device), self.ids.to(device), self.scores.to(device), math, way)
             return out.float().cpu()
 
 

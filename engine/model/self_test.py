@@ -1,6 +1,12 @@
-"""After loading: does each tier compute what the files say? One layer per tier against a plain reference."""
+"""After loading: does each tier compute what the files say? One layer per tier against a plain reference.
+
+Where layers are stored differently, one of each kind in each tier; every way a layer has to be computed, for a prompt
+and for a single token; and the router that chooses among the experts.
+"""
 
 from collections.abc import Iterator
+from math import isnan
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -8,6 +14,7 @@ from torch import Tensor
 from engine.banks.place import Placement
 from engine.checkpoint.loader import TensorReader
 from engine.contract.errors import SplitpinError
+from engine.contract.formats import ExpertStorage
 from engine.contract.plan import Tier
 from engine.contract.shape import ExpertShape
 from engine.experts.kernels import ExpertWeights
@@ -15,6 +22,7 @@ from engine.experts.layer import ExpertLayer
 from engine.model.expert_map import ExpertMap
 from engine.model.experts_function import ModuleMath
 from engine.model.probe import TOLERANCE, Probe, difference
+from engine.model.router_test import router_test
 
 
 class SelfTestError(SplitpinError):
@@ -24,6 +32,7 @@ class SelfTestError(SplitpinError):
 
 
 def self_test(
+    model: Any,
     layers: dict[int, ExpertLayer],
     placements: tuple[Placement, ...],
     experts: ExpertMap,
@@ -33,16 +42,23 @@ def self_test(
     dtype: torch.dtype,
     shape: ExpertShape,
 ) -> str:
-    """Compare one layer of every settled tier; the answer in words for the residency report.
+    """Compare the router and one layer of every settled tier; the answer in words for the residency report.
 
     Raises:
         SelfTestError: a difference above TOLERANCE.
+        RouterTestError: the router chooses otherwise than the checkpoint says.
     """
     words: list[str] = []
-    for tier in Tier:
-        layer = next((item.layer for item in placements if item.settled is tier), None)
-        if layer is None:
-            continue
+    modules = [experts.layers[layer].found for layer in sorted(layers)]
+    router = router_test(
+        model,
+        modules,
+        lambda name: experts.read_dense(name, reader),
+        device=device,
+        dtype=dtype,
+        shape=shape,
+    )
+    for tier, layer in _chosen(layers, placements):
         math = ModuleMath(experts.layers[layer].found.module)
         off = _difference(layers[layer], experts, reader, math, device=device, dtype=dtype, shape=shape)
         limit = TOLERANCE[layers[layer].bank.layout.dtype or dtype]
@@ -58,7 +74,17 @@ def self_test(
         words.append(f"{tier.value} layer {layer} {off:.1e}")
     if not words:
         return "No expert layers."
+    words.insert(0, router or "router not compared, it needs more than hidden states")
     return f"Same as the checkpoint; largest difference: {', '.join(words)}.{_slow(layers)}"
+
+
+def _chosen(layers: dict[int, ExpertLayer], placements: tuple[Placement, ...]) -> list[tuple[Tier, int]]:
+    """The first layer of every kind of storage in every tier."""
+    first: dict[tuple[Tier, ExpertStorage], int] = {}
+    for item in placements:
+        first.setdefault((item.settled, layers[item.layer].bank.layout.storage), item.layer)
+    order = list(Tier)
+    return sorted(((tier, layer) for (tier, _), layer in first.items()), key=lambda one: (order.index(one[0]), one[1]))
 
 
 def _slow(layers: dict[int, ExpertLayer]) -> str:
@@ -80,16 +106,20 @@ def _difference(
     dtype: torch.dtype,
     shape: ExpertShape,
 ) -> float:
-    probe = Probe(layer.bank.layer, shape, dtype)
-    hidden, ids, scores = probe.hidden, probe.ids, probe.scores
-    got = probe.run(layer, math, device)
-    want = torch.zeros(hidden.shape)
+    """The largest difference, whichever way and however many tokens."""
+    probe = Probe.of(layer.bank.layer, shape, dtype)
+    ids, want = probe.ids, torch.zeros(probe.hidden.shape)
     with torch.inference_mode():
         for expert, record in _records(experts, layer.bank.layer, sorted(set(ids.flatten().tolist())), reader):
             one = layer.kernel.exact(record, expert)
             for token, rank in (ids == expert).nonzero().tolist():
-                want[token] += _reference(hidden[token : token + 1], one, math) * scores[token, rank]
-    return difference(got, want)
+                want[token] += _reference(probe.hidden[token : token + 1], one, math) * probe.scores[token, rank]
+    found = [
+        difference(rows.run(layer, math, device, way), want[: rows.hidden.shape[0]])
+        for way in layer.ways
+        for rows in (probe, probe.first)
+    ]
+    return max(found, key=lambda off: float("inf") if isnan(off) else off)
 
 
 def _records(experts: ExpertMap, layer: int, wanted: list[int], reader: TensorReader) -> Iterator[tuple[int, Tensor]]:

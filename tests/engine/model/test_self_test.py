@@ -1,17 +1,26 @@
 """The self-test after loading notices a tier that computes from wrong bytes."""
 
+from pathlib import Path
+
 import pytest
+import torch
 from torch import Tensor
 from typing_extensions import override
 
 from engine.banks.canary import SAMPLE_BYTES
 from engine.banks.devices import Mark
 from engine.banks.simulated_device import SimulatedDevice
+from engine.contract.estimate import expert_record
 from engine.contract.plan import SimulatedGpu
 from engine.model.build import Drivers
+from engine.model.loaded import LoadedModel
+from engine.model.router_test import RouterTestError, router_test
 from engine.model.self_test import SelfTestError
 from tests.engine.model.conftest import Load, Tiny
+from tests.support import packed_weights as pack
 from tests.support.host_memory import CountingAllocator, RecordingLocker
+from tests.support.packed_models import packed_model
+from tests.support.reference import greedy, random_prompt
 from tests.support.tiny_models import MAKERS, layer_bytes, plan_for
 
 
@@ -53,3 +62,84 @@ def test_a_fault_in_one_tier_is_not_hidden_by_another(tiny: Tiny, load: Load) ->
     device.from_bytes = layer_bytes(checkpoint)  # whole banks are damaged, single experts are not
     with pytest.raises(SelfTestError, match="vram"):
         load(plan_for(checkpoint, "pvll"), drivers=Drivers(device, CountingAllocator(), RecordingLocker()))
+
+
+def test_the_router_is_compared_before_the_tiers(tiny: Tiny, load: Load) -> None:
+    for family in MAKERS:
+        checkpoint = tiny(family)
+        words = load(plan_for(checkpoint, "l" * len(checkpoint.shape.moe_layers))).residency().self_test
+        first = checkpoint.shape.moe_layers[0]
+        assert words.startswith(f"Same as the checkpoint; largest difference: router layer {first} ")
+
+
+def test_a_router_that_lost_its_weights_fails_the_test(tiny: Tiny, load: Load) -> None:
+    model = load(plan_for(tiny("mixtral"), "vplg"))
+    with torch.no_grad():
+        router = model._model.model.layers[0].mlp.gate.weight
+        router.copy_(router.roll(1, 0))
+    with pytest.raises(RouterTestError, match=r"router of layer 0 chooses otherwise than the checkpoint says: \d+%"):
+        _router_test(model, {"model.layers.0.mlp.gate.weight": router.roll(-1, 0)})
+
+
+def test_a_router_whose_weights_are_right_passes_in_every_type(tiny: Tiny, load: Load) -> None:
+    model = load(plan_for(tiny("gpt_oss"), "vplg"))
+    assert _router_test(model, {}) is not None
+
+
+def _router_test(model: LoadedModel, stored: dict[str, Tensor]) -> str | None:
+    parts = model._parts
+    return router_test(
+        model._model,
+        [parts.modules[layer] for layer in sorted(parts.modules)],
+        stored.get,
+        device=parts.device.torch_device,
+        dtype=parts.dtype,
+        shape=parts.plan.model.experts,
+    )
+
+
+def test_the_experts_compute_again_after_the_router_was_asked(tiny: Tiny, load: Load) -> None:
+    model = load(plan_for(tiny("mixtral"), "vplg"))
+    want = greedy(model, random_prompt(10), 4)
+    _router_test(model, {})
+    model.reset()
+    assert greedy(model, random_prompt(10), 4) == want
+
+
+def test_of_layers_that_are_stored_differently_each_kind_is_compared(tmp_path: Path, load: Load) -> None:
+    made = packed_model(tmp_path, "qwen3_moe", None, pack.mxfp4, plain_from_layer=1)
+    words = load(plan_for(made.packed, "ll")).residency().self_test
+    assert "locked layer 0" in words and "locked layer 1" in words
+
+
+@pytest.mark.parametrize("tiers", ["vp", "lg"])
+def test_packed_layers_are_compared_in_every_tier(tiers: str, tmp_path: Path, load: Load) -> None:
+    made = packed_model(tmp_path, "mixtral", {"quant_method": "compressed-tensors"}, pack.mxfp4)
+    words = load(plan_for(made.packed, tiers)).residency().self_test
+    names = {"v": "vram", "p": "pinned", "l": "locked", "g": "pageable"}
+    assert all(f"{names[letter]} layer {layer}" in words for layer, letter in enumerate(tiers))
+
+
+class RingLosesBytes(SimulatedDevice):
+    """Damages copies of several records at once: what a ring does, and slots and banks of one layer do not."""
+
+    record_bytes = 0
+
+    @override
+    def copy_in(self, target: Tensor, source: Tensor, after: Mark | None) -> Mark | None:
+        mark = super().copy_in(target, source, after)
+        if target.nbytes in (2 * self.record_bytes, 4 * self.record_bytes):
+            target.zero_()
+        return mark
+
+
+def test_prompts_and_single_tokens_are_both_compared(tiny: Tiny, load: Load) -> None:
+    """Prompts go through the ring and single tokens through the slots; a fault of either fails the load."""
+    checkpoint = tiny("mixtral")
+    device = RingLosesBytes(SimulatedGpu(vram_bytes=1 << 30, pin_bytes=1 << 30))
+    device.record_bytes = expert_record(checkpoint.shape.experts, checkpoint.shape.expert_format).bytes
+    with pytest.raises(SelfTestError, match="pinned"):
+        load(
+            plan_for(checkpoint, "pppp", ring_experts=8, expert_slots=2),
+            drivers=Drivers(device, CountingAllocator(), RecordingLocker()),
+        )
