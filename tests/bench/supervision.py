@@ -19,6 +19,7 @@ from pathlib import Path
 
 from engine.contract.units import MIB
 from tests.support.cycles import ENDS, LONG_ANSWER, Bench, LeftOverError, run_cycle
+from tests.support.full_disk import SmallDisk
 from tests.support.processes import wait_until
 from tests.support.tiny_plan import tiny_plan
 
@@ -48,11 +49,11 @@ def locked_by_nobody() -> int | None:
     return max(locked, 0)
 
 
-def _real_bench(folder: Path, chance: random.Random) -> Bench:
+def _real_bench(folder: Path, disk: SmallDisk, chance: random.Random) -> Bench:
     from tests.support.tiny_models import mixtral, plan_for  # loads torch: only where it is asked for
 
     model = mixtral(folder / "model")
-    return Bench(folder, plan_for(model, "llpl"), None, chance)
+    return Bench(folder, disk, plan_for(model, "llpl"), None, chance)
 
 
 def main() -> int:
@@ -67,9 +68,10 @@ def main() -> int:
     times: defaultdict[str, list[float]] = defaultdict(list)
     failures: list[str] = []
     logging.getLogger("app").setLevel(logging.ERROR)  # full disks are part of the exercise
-    with tempfile.TemporaryDirectory(prefix="splitpin-bench-") as name:
-        fake = Bench(Path(name), tiny_plan(), fake_argv(), chance)
-        real = _real_bench(Path(name), chance) if options.real else fake
+    with tempfile.TemporaryDirectory(prefix="splitpin-bench-") as name, SmallDisk(Path(name) / "runs") as disk:
+        print(f"a full disk is {disk.words}")
+        fake = Bench(Path(name), disk, tiny_plan(), fake_argv(), chance)
+        real = _real_bench(Path(name), disk, chance) if options.real else fake
         kinds = [*["real"] * options.real, *["fake"] * (options.cycles - options.real)]
         for number, kind in enumerate(kinds):
             if time.monotonic() - started > options.limit_s:

@@ -10,10 +10,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from unittest.mock import patch
 
 import psutil
 
@@ -28,6 +27,7 @@ from engine.contract.errors import Problem
 from engine.contract.events import Event
 from engine.contract.plan import MemoryPlan
 from engine.system.ports import free_port, try_port
+from tests.support.full_disk import SmallDisk
 from tests.support.processes import wait_until
 
 READY_S = 90.0  # a loaded computer starts slowly; only the ends are measured
@@ -42,9 +42,13 @@ class LeftOverError(AssertionError):
 
 @dataclass
 class Bench:
-    """Where the cycles run. `folder` is unlike any other, so that a command line that names it is ours."""
+    """Where the cycles run. `folder` is unlike any other, so that a command line that names it is ours.
+
+    `disk` holds the ledger's folder.
+    """
 
     folder: Path
+    disk: SmallDisk
     plan: MemoryPlan
     argv: Sequence[str] | None  # None: the real engine
     chance: random.Random
@@ -53,7 +57,7 @@ class Bench:
 
     @property
     def ledger(self) -> RunLedger:
-        return RunLedger(self.folder / "runs")
+        return RunLedger(self.disk.folder)
 
     def start(self, *more: str, port: int = 0) -> "Life":
         argv = None if self.argv is None else [*self.argv, *more]
@@ -213,7 +217,7 @@ def cancel_load(bench: Bench) -> float:
 def disk_full(bench: Bench) -> float:
     if bench.chance.random() < 0.5:
         at = time.monotonic()
-        with full_disk():
+        with bench.disk.full():
             try:
                 life = bench.start()
             except RunFolderError:
@@ -222,23 +226,12 @@ def disk_full(bench: Bench) -> float:
             life.ended()
         raise LeftOverError("a plan was written to a full disk")
     life = bench.start()
-    with full_disk():
+    with bench.disk.full():
         _some_of(life.answer(), bench.chance)
         at = time.monotonic()
         life.child.stop(wait_for_memory=False)
         _expect(life.ended() is None, "a full disk kept an engine from being stopped")
     return at
-
-
-@contextmanager
-def full_disk() -> Iterator[None]:
-    """Nothing can be made durable."""
-
-    def refuse(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    with patch("app.files.os.fsync", refuse):
-        yield
 
 
 def steal_port(bench: Bench) -> float:

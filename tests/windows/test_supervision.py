@@ -20,6 +20,7 @@ from engine.system.ports import PortRefusal, try_port
 from engine.system.select import live_memory, process_reader
 from tests.app.supervision.recorder import Recorder, fake_engine
 from tests.support.cycles import ENDS, Bench, run_cycle
+from tests.support.full_disk import SmallDisk
 from tests.support.processes import lives, wait_until
 from tests.support.tiny_plan import tiny_plan
 
@@ -75,7 +76,8 @@ def test_stopped_is_told_with_what_came_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("end", list(ENDS))
 def test_nothing_is_left_after(end: str, tmp_path: Path) -> None:
-    run_cycle(Bench(tmp_path, tiny_plan(), fake_engine(), random.Random(end)), ENDS[end])
+    with SmallDisk(tmp_path / "runs") as disk:
+        run_cycle(Bench(tmp_path, disk, tiny_plan(), fake_engine(), random.Random(end)), ENDS[end])
 
 
 @pytest.fixture
