@@ -24,7 +24,8 @@ from engine.contract.families_anatomy import Anatomy
 from engine.contract.families_facts import ConfigFacts
 from engine.contract.formats import ExpertStorage, WeightFormat, alike
 from engine.contract.gguf_config import gguf_config
-from engine.contract.gguf_headers import gguf_files, gguf_models, read_gguf
+from engine.contract.gguf_files import gguf_files, gguf_models
+from engine.contract.gguf_headers import read_gguf
 from engine.contract.gguf_run_config import why_gguf_not_run
 from engine.contract.gguf_weights import layer_storage, sort_tensors
 from engine.contract.shape import Difference, ModelShape

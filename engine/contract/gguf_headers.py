@@ -5,7 +5,6 @@ tensor table, then the data from the next multiple of `general.alignment` on. So
 `GGML_QUANT_SIZES` of the gguf package. Vocabularies, which make up nearly all of a header, are passed over.
 """
 
-import re
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +13,8 @@ from typing import Any, BinaryIO
 
 from engine.contract.checkpoint_headers import TensorEntry, check_order
 from engine.contract.checkpoint_json import MAX_TENSORS
-from engine.contract.errors import ModelFileError, ModelFolderError
+from engine.contract.errors import ModelFileError
+from engine.contract.gguf_files import name_of
 from engine.contract.units import MIB, round_up
 
 MAX_PAIRS = 65_536
@@ -38,8 +38,6 @@ GGUF_TYPES: dict[int, tuple[str, int, int]] = {  # number: name, weights and byt
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
-_PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
-_OTHER_FILES = ("mmproj", "imatrix")  # parts for pictures, and statistics
 _FIX = "Copy or download this file again."
 
 
@@ -50,46 +48,6 @@ class GgufModel:
     name: str
     metadata: dict[str, Value]
     tensors: dict[str, TensorEntry]  # shapes as in GGUF: columns first
-
-
-def gguf_files(place: Path) -> tuple[Path, ...]:
-    """The files of the one model in a folder, or of the model a .gguf file belongs to; empty where there are none.
-
-    Raises:
-        ModelFolderError: the folder holds several models.
-        ModelFileError: a part is missing.
-    """
-    if place.is_file():
-        return _parts(place)
-    models = gguf_models(place)
-    if len(models) > 1:
-        raise ModelFolderError(
-            f"{place.name} holds {len(models)} GGUF models and does not say which one to use.",
-            f"Choose one of these files: {', '.join(sorted(file.name for file in models.values()))[:400]}.",
-            folder=str(place),
-            models=len(models),
-        )
-    return _parts(next(iter(models.values()))) if models else ()
-
-
-def gguf_models(folder: Path) -> dict[str, Path]:
-    """The GGUF models of a folder, each by its name, with its file or the first of its parts."""
-    found = sorted(file for file in folder.glob("*.gguf") if not file.name.startswith(_OTHER_FILES))
-    return {match[1] if (match := _PART.fullmatch(file.name)) else file.stem: file for file in reversed(found)}
-
-
-def _parts(file: Path) -> tuple[Path, ...]:
-    match = _PART.fullmatch(file.name)
-    if match is None:
-        return (file,)
-    count = int(match[3])
-    parts = []
-    for number in range(1, count + 1):
-        part = file.with_name(f"{match[1]}-{number:05}-of-{match[3]}.gguf")
-        if not part.is_file():
-            raise ModelFileError(f"{part.name} is missing: the model has {count} parts.", _FIX, file=part.name)
-        parts.append(part)
-    return tuple(parts)
 
 
 def read_gguf_values(file: Path, keys: frozenset[str]) -> dict[str, Any]:
@@ -138,8 +96,7 @@ def read_gguf(files: tuple[Path, ...]) -> GgufModel:
         raise ModelFileError(
             f"{files[0].name} declares {declared:,} tensors in all parts; they hold {len(tensors):,}.", _FIX
         )
-    match = _PART.fullmatch(files[0].name)
-    return GgufModel(name=match[1] if match else files[0].stem, metadata=metadata, tensors=tensors)
+    return GgufModel(name=name_of(files[0]), metadata=metadata, tensors=tensors)
 
 
 class _Header:
@@ -248,8 +205,7 @@ class _Header:
             return list(struct.unpack(f"<{count}{code}", self._take(count * struct.calcsize(f"<{code}"))))
         if kind != _STRING:
             raise self._damaged(f"a list holds values of type {kind}, which is not known")
-        self._strings += count
-        self._limit("words", self._strings, MAX_STRINGS, 8)
+        self._count_words(count)
         return [self._decoded(self._take(self._number("Q"))) for _ in range(count)]
 
     def _array(self, depth: int) -> Value:
@@ -262,8 +218,7 @@ class _Header:
             return tuple(struct.unpack(f"<{count}{code}", self._take(count * size)))
         if kind not in (_STRING, _ARRAY) or depth > 2:
             raise self._damaged(f"a list holds values of type {kind}, which is not known")
-        self._strings += count
-        self._limit("words", self._strings, MAX_STRINGS, 8)
+        self._count_words(count)
         if kind == _STRING:
             self._skip_strings(count)
         else:
@@ -333,6 +288,12 @@ class _Header:
             raise self._damaged(f"{count:,} {what}; more than {most:,} are refused")
         if self._at + count * least_bytes > self._actual:
             raise self._too_short(self._at + count * least_bytes)
+
+    def _count_words(self, count: int) -> None:
+        """Another list of words begins; each takes 8 bytes at least."""
+        self._strings += count
+        self._limit("words", self._strings, MAX_STRINGS, 0)
+        self._limit("words", count, MAX_STRINGS, 8)
 
     def _too_short(self, needed: int) -> ModelFileError:
         return ModelFileError(

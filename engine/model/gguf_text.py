@@ -64,6 +64,7 @@ _SPLITS: dict[str, tuple[str, ...]] = {
     "deepseek-coder": _DEEPSEEK_CODER,
     "default": (r"[\p{P}\$\+<=>\^~\|]+", _WORDS, r"\p{N}+", "[0-9][0-9][0-9]"),
 }
+CUT_NAMES = tuple(_SPLITS)  # of `tokenizer.ggml.pre`, beside those that transformers has
 _FIX = "Choose this model as a folder with config.json and tokenizer files."
 
 

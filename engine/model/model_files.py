@@ -15,7 +15,8 @@ from engine.contract.checkpoint_formats import packed_bits_of_config
 from engine.contract.errors import UnsupportedModelError, in_words
 from engine.contract.families import text_config
 from engine.contract.formats import WeightFormat
-from engine.contract.gguf_headers import gguf_files, read_gguf
+from engine.contract.gguf_files import gguf_files
+from engine.contract.gguf_headers import read_gguf
 from engine.contract.gguf_run_config import gguf_run_config
 from engine.contract.gguf_weights import sort_tensors
 from engine.contract.plan import MemoryPlan

@@ -14,7 +14,8 @@ from engine.contract.checkpoint import read_shape, resolve_model_folder
 from engine.contract.errors import CannotEstimateError, ModelFileError, ModelFolderError, UnsupportedModelError
 from engine.contract.estimate import bank_bytes, banks, kv_bytes_per_token
 from engine.contract.formats import GGUF_BLOCKS, WeightFormat
-from engine.contract.gguf_headers import GGUF_TYPES, gguf_files, read_gguf
+from engine.contract.gguf_files import gguf_files
+from engine.contract.gguf_headers import GGUF_TYPES, read_gguf
 from tests.support.model_configs import QWEN3_30B, QWEN35_35B, shape_of
 from tests.support.weight_files import gguf_header, gguf_text, gguf_value, write_gguf
 

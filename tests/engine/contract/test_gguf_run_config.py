@@ -8,7 +8,7 @@ import pytest
 from engine.contract.checkpoint import read_shape
 from engine.contract.checkpoint_headers import TensorEntry
 from engine.contract.errors import CannotEstimateError, ModelFileError
-from engine.contract.gguf_headers import GgufModel, read_gguf_values
+from engine.contract.gguf_headers import GgufModel, read_gguf, read_gguf_values
 from engine.contract.gguf_names import runnable_architectures, transformers_name
 from engine.contract.gguf_run_config import gguf_run_config, why_gguf_not_run
 from tests.support.weight_files import write_gguf
@@ -114,3 +114,10 @@ def test_long_values_are_read_where_they_are_asked_for(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:5000])
     with pytest.raises(ModelFileError, match=r"m\.gguf"):
         read_gguf_values(file, wanted)
+
+
+def test_several_lists_of_words_may_fill_a_file_without_tensors(tmp_path: Path) -> None:
+    """As the first file of a model that was split without tensors in it."""
+    words = ["a"] * 100
+    write_gguf(tmp_path / "m.gguf", {"one": words, "two": words, "three": words}, {})
+    assert read_gguf((tmp_path / "m.gguf",)).tensors == {}

@@ -14,7 +14,7 @@ from engine.contract.checkpoint import read_shape
 from engine.contract.errors import ModelFileError, UnsupportedModelError
 from engine.contract.estimate import expert_record
 from engine.contract.formats import WeightFormat
-from engine.contract.gguf_headers import gguf_files
+from engine.contract.gguf_files import gguf_files
 from engine.contract.gguf_names import runnable_architectures
 from engine.model.build import Drivers, load_model
 from tests.engine.model.conftest import Load
