@@ -14,6 +14,7 @@ from engine.experts.dequant.fp4 import E2M1
 from engine.experts.dequant.gguf_bits import bits, half, nibbles
 from engine.experts.dequant.gguf_grids import GRID_BLOCKS
 from engine.experts.dequant.scales import scale_values
+from engine.experts.dequant.tables import split_nibbles
 
 
 def gguf_rows(code: MatrixCode, pieces: Pieces, first: int, last: int) -> Tensor:
@@ -24,12 +25,16 @@ def gguf_rows(code: MatrixCode, pieces: Pieces, first: int, last: int) -> Tensor
     return values if pieces.whole is None else values * pieces.whole
 
 
+def _e2m1(raw: Tensor, run: int) -> Tensor:
+    return split_nibbles(raw, run, ("E2M1",), lambda: torch.tensor(E2M1))
+
+
 def _q4_0(raw: Tensor) -> Tensor:
-    return half(raw[:, :2]) * (nibbles(raw[:, 2:].contiguous(), 16).float() - 8)
+    return nibbles(raw[:, 2:].contiguous(), 16).float().sub_(8).mul_(half(raw[:, :2]))
 
 
 def _q4_1(raw: Tensor) -> Tensor:
-    return half(raw[:, :2]) * nibbles(raw[:, 4:].contiguous(), 16).float() + half(raw[:, 2:4])
+    return nibbles(raw[:, 4:].contiguous(), 16).float().mul_(half(raw[:, :2])).add_(half(raw[:, 2:4]))
 
 
 def _fifth_bits(raw: Tensor) -> Tensor:
@@ -40,32 +45,27 @@ def _fifth_bits(raw: Tensor) -> Tensor:
 
 def _q5_0(raw: Tensor) -> Tensor:
     numbers = nibbles(raw[:, 6:].contiguous(), 16) | _fifth_bits(raw[:, 2:6])
-    return half(raw[:, :2]) * (numbers.float() - 16)
+    return numbers.float().sub_(16).mul_(half(raw[:, :2]))
 
 
 def _q5_1(raw: Tensor) -> Tensor:
     numbers = nibbles(raw[:, 8:].contiguous(), 16) | _fifth_bits(raw[:, 4:8])
-    return half(raw[:, :2]) * numbers.float() + half(raw[:, 2:4])
+    return numbers.float().mul_(half(raw[:, :2])).add_(half(raw[:, 2:4]))
 
 
 def _q8_0(raw: Tensor) -> Tensor:
-    return half(raw[:, :2]) * raw[:, 2:].contiguous().view(torch.int8).float()
+    return raw.view(torch.int8)[:, 2:].float().mul_(half(raw[:, :2]))
 
 
 def _mxfp4(raw: Tensor) -> Tensor:
-    table = torch.tensor(E2M1, device=raw.device)
-    numbers = nibbles(raw[:, 1:].contiguous(), 16)
-    return scale_values(raw[:, :1], "U8") * table.index_select(0, numbers.view(-1).int()).view(numbers.shape)
+    return _e2m1(raw[:, 1:], 16).mul_(scale_values(raw[:, :1], "U8"))
 
 
 def _nvfp4(raw: Tensor) -> Tensor:
     """Four groups of 16: scales are E4M3 without a sign, 0x7F stands for zero."""
-    table = torch.tensor(E2M1, device=raw.device)
     scales = e4m3_values(raw[:, :4] & 0x7F)
     scales = torch.where(raw[:, :4] & 0x7F == 0x7F, 0.0, scales)
-    numbers = nibbles(raw[:, 4:].contiguous(), 8)
-    values = table.index_select(0, numbers.view(-1).int()).view(-1, 4, 16)
-    return scales[:, :, None] * values
+    return _e2m1(raw[:, 4:], 8).view(-1, 4, 16).mul_(scales[:, :, None])
 
 
 def _q2_k(raw: Tensor) -> Tensor:
@@ -93,30 +93,29 @@ def _scales_and_minima(raw: Tensor) -> tuple[Tensor, Tensor]:
     return scales.float()[:, :, None], minima.float()[:, :, None]
 
 
-def _k(raw: Tensor, quants: Tensor) -> Tensor:
-    """Eight groups of 32 numbers: scale · number - minimum."""
+def _k(raw: Tensor, numbers: Tensor) -> Tensor:
+    """Eight groups of 32 numbers: scale · number - minimum, in place."""
     scales, minima = _scales_and_minima(raw[:, 4:16].contiguous())
     scales, minima = half(raw[:, :2])[:, :, None] * scales, half(raw[:, 2:4])[:, :, None] * minima
-    return scales * quants.view(-1, 8, 32).float() - minima
+    return numbers.view(-1, 8, 32).mul_(scales).sub_(minima)
 
 
 def _q4_k(raw: Tensor) -> Tensor:
-    return _k(raw, nibbles(raw[:, 16:].contiguous(), 32))
+    return _k(raw, nibbles(raw[:, 16:].contiguous(), 32).float())
 
 
 def _q5_k(raw: Tensor) -> Tensor:
     low = nibbles(raw[:, 48:].contiguous(), 32).view(-1, 8, 32)
     high = bits(raw[:, 16:48], (0, 1, 2, 3, 4, 5, 6, 7), 1)
-    return _k(raw, low | (high << 4))
+    return _k(raw, (low | (high << 4)).float())
 
 
 def _q6_k(raw: Tensor) -> Tensor:
     low = nibbles(raw[:, :128].contiguous(), 64).view(-1, 8, 32)
-    halves = raw[:, 128:192].reshape(-1, 32)
-    high = bits(halves, (0, 2, 4, 6), 3).view(-1, 8, 32)
-    numbers = (low | (high << 4)).float() - 32
-    scales = half(raw[:, 208:]) * raw[:, 192:208].contiguous().view(torch.int8).float()
-    return scales[:, :, None] * numbers.view(-1, 16, 16)
+    high = bits(raw[:, 128:192].reshape(-1, 32), (0, 2, 4, 6), 3).view(-1, 8, 32)
+    numbers = (low | (high << 4)).float().sub_(32)
+    scales = half(raw[:, 208:]) * raw.view(torch.int8)[:, 192:208].float()
+    return numbers.view(-1, 16, 16).mul_(scales[:, :, None])
 
 
 def _tq1_0(raw: Tensor) -> Tensor:

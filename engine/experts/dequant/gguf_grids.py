@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.experts.dequant.gguf_bits import bits, half, halves, nibbles, words
+from engine.experts.dequant.gguf_bits import bits, half, halves, words
+from engine.experts.dequant.tables import split_nibbles
 
 IQ4_LEVELS = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 _IQ1_STEP = 0.125
@@ -48,20 +49,19 @@ def _places(found: Tensor, name: str) -> Tensor:
     return grid.index_select(0, found.reshape(-1)).view(*found.shape, grid.shape[1])
 
 
-def _levels(numbers: Tensor) -> Tensor:
-    table = torch.tensor(IQ4_LEVELS, dtype=torch.float32, device=numbers.device)
-    return table.index_select(0, numbers.reshape(-1).int()).view(numbers.shape)
+def _levels(raw: Tensor) -> Tensor:
+    return split_nibbles(raw, 16, ("IQ4",), lambda: torch.tensor(IQ4_LEVELS, dtype=torch.float32))
 
 
 def _iq4_nl(raw: Tensor) -> Tensor:
-    return half(raw[:, :2]) * _levels(nibbles(raw[:, 2:].contiguous(), 16))
+    return _levels(raw[:, 2:]).mul_(half(raw[:, :2]))
 
 
 def _iq4_xs(raw: Tensor) -> Tensor:
     """Eight groups of 32; scales of 6 bits, the upper two of them in a word of their own."""
     high = (words(raw[:, 2:4], torch.int16) >> torch.arange(0, 16, 2, device=raw.device)) & 3
     scales = half(raw[:, :2]) * ((halves(raw[:, 4:8]).long() | (high << 4)) - 32).float()
-    return scales[:, :, None] * _levels(nibbles(raw[:, 8:].contiguous(), 16)).view(-1, 8, 32)
+    return _levels(raw[:, 8:]).view(-1, 8, 32).mul_(scales[:, :, None])
 
 
 def _words_with_signs(raw: Tensor) -> tuple[Tensor, Tensor]:

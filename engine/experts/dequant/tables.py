@@ -1,7 +1,7 @@
 """Numbers of few bits by table: one look-up returns all numbers that lie in a byte, or both of two fp8 bytes.
 
 Tables are one-dimensional, with 8 or 16 bytes an entry that stand for 2 or 4 float32 numbers: torch takes entries out
-of such a table four times as fast as rows out of a matrix. They are kept for each device, 600 KiB in all at most.
+of such a table four times as fast as rows out of a matrix. They are kept for each device, some 1.2 MiB in all at most.
 """
 
 from collections.abc import Callable
@@ -30,6 +30,24 @@ def look_up(table: Tensor, index: Tensor) -> Tensor:
 def nibble_table(key: tuple[object, ...], device: torch.device, numbers: Callable[[], Tensor]) -> Tensor:
     """For each byte the numbers of its low and its high half; `numbers` returns those of the 16 halves, float32."""
     return kept_table(key, device, lambda: _joined(numbers(), 2))
+
+
+def split_nibbles(raw: Tensor, run: int, key: tuple[object, ...], numbers: Callable[[], Tensor]) -> Tensor:
+    """What the halves of bytes stand for (uint8 [n, bytes]), float32 [n, 2 · bytes]: GGUF's order.
+
+    The low halves of `run` bytes, then their high halves, and so on; `run` is even. Two bytes are looked up at once,
+    by their low or their high halves.
+    """
+    table = kept_table((*key, "split"), raw.device, lambda: _two_of_16(numbers()))
+    words = raw.contiguous().view(torch.int16).view(raw.shape[0], -1, 1, run // 2)
+    index = torch.cat([words & 0x0F0F, (words >> 4) & 0x0F0F], dim=2)
+    return look_up(table, index.view(-1).int()).view(raw.shape[0], -1)
+
+
+def _two_of_16(numbers: Tensor) -> Tensor:
+    """For each word of two bytes below 16 the numbers of both, the lower byte first: float32 [0x0F10, 2]."""
+    words = torch.arange(0x0F10)
+    return torch.stack([numbers[words & 15], numbers[words >> 8]], dim=1)
 
 
 def int_values(raw: Tensor, bits: int, *, add: int = 0, less: int = 0) -> Tensor:
