@@ -127,6 +127,7 @@ def load_model(
             stored_as=plan.model.stored_as,
         )
     undo = ExitStack()
+    undo.callback(select.give_back_heap)
     try:
         return _Load(plan, drivers or drivers_for(plan), report, cancelled, undo).run()
     except BaseException as error:
@@ -193,6 +194,7 @@ class _Load:
             self._parts.measure()
         self._stage("checking")
         words = self._self_test(model, experts)
+        select.give_back_heap()
         residency = residency_report(
             plan,
             device=self._device.name,

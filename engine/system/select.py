@@ -95,6 +95,14 @@ def least_readers() -> int:
     return 2 if _WINDOWS else 1
 
 
+def give_back_heap() -> None:
+    """Return what is free inside this process to the system, where a call for that exists."""
+    if not _WINDOWS:
+        from engine.system.posix_host import trim_heap
+
+        trim_heap()
+
+
 def prefer_large_pages(address: int, nbytes: int) -> None:
     """Say before the first touch that this memory will be used for long; a wish, where the system knows such."""
     if not _WINDOWS:

@@ -21,6 +21,8 @@ from pathlib import Path
 from tests.support.refusal_scenarios import FAMILIES, KINDS, Scenarios
 from tests.support.tiny_models import MAKERS, TinyModel
 
+SHOWN = 20  # failures
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -55,7 +57,7 @@ def main() -> int:
         print(f"{kind:50} {tally.loaded[kind]:7} {tally.refused[kind]:19} {tally.fallen_layers[kind]:14}")
     took = f"{time.monotonic() - began:.0f} s, seed {options.seed}"
     print(f"{done} of {options.scenarios} scenarios, {tally.retries_in_processes} retries in processes, {took}")
-    print("\n".join(failures) or "nothing crashed, hung, stayed or was told wrongly")
+    print("\n".join(failures[:SHOWN]) or "nothing crashed, hung, stayed or was told wrongly")
     return 1 if failures or done < options.scenarios else 0
 
 

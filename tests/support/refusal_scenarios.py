@@ -230,7 +230,8 @@ class Scenarios:
 
     def _cut(self, plan: MemoryPlan, chance: random.Random) -> MemoryPlan:
         """The same plan for a copy of the model one of whose shards lost its end."""
-        folder = shutil.copytree(plan.model_dir, self._scratch / "cut")
+        folder = self._scratch / f"cut {chance.randrange(1 << 32)}"
+        shutil.copytree(plan.model_dir, folder)
         shard = chance.choice(sorted(folder.glob("*.safetensors")))
         size = shard.stat().st_size
         with shard.open("r+b") as stream:

@@ -12,7 +12,7 @@ import pytest
 from engine.contract.errors import NotEnoughCommitError
 from engine.contract.units import MIB
 from engine.system.protocols import AllocationRefusedError, HostBlock
-from engine.system.select import host_allocator, page_locker
+from engine.system.select import give_back_heap, host_allocator, page_locker, prefer_large_pages
 
 if os.name == "nt":
     pytest.skip("reads /proc", allow_module_level=True)
@@ -135,3 +135,21 @@ def test_a_lock_above_the_limit_is_refused_with_the_limit_and_locks_nothing() ->
     assert sentence.endswith("12")
     assert locked_kib == "0"
     assert last == "locked below the limit"
+
+
+def test_freed_memory_of_the_heap_goes_back_to_the_system() -> None:
+    import torch
+
+    kept = [torch.ones(64 * 1024) for _ in range(400)]  # 256 KiB each; freed ones stay in the heap
+    kept = kept[-1:]
+    before = own_bytes("VmRSS")
+    give_back_heap()
+    assert own_bytes("VmRSS") <= before
+    assert kept[0].sum() == 64 * 1024
+
+
+def test_a_wish_for_large_pages_changes_no_byte_and_may_be_made_for_any_range(block: HostBlock) -> None:
+    block.buffer[:3] = b"abc"
+    for start, size in ((0, SIZE), (5, SIZE - 5), (0, 10), (4095, 2)):
+        prefer_large_pages(block.address + start, size)
+    assert bytes(block.buffer[:4]) == b"abc\0"
