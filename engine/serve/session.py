@@ -229,8 +229,10 @@ class Session:
         except Exception as error:
             log.exception("request %s failed", job.request.request_id)
             problem = answer_problem(error)
-            recover(loaded.model, error)
-            job.listener.failed(problem)
+            try:
+                recover(loaded.model, error)
+            finally:  # a GPU that is lost fails here too, and ends the engine
+                job.listener.failed(problem)
             return False
         finally:
             pulse.abandon()

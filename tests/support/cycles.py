@@ -217,6 +217,7 @@ def cancel_load(bench: Bench) -> float:
 def disk_full(bench: Bench) -> float:
     if bench.chance.random() < 0.5:
         at = time.monotonic()
+        bench.ledger.forget_old_folders()  # a start does that first, and would find room
         with bench.disk.full():
             try:
                 life = bench.start()

@@ -7,7 +7,7 @@ from engine.contract.errors import NotEnoughVramError
 from engine.contract.units import GIB
 from engine.serve.memory_problems import memory_problem
 from engine.system.protocols import PinRefusedError
-from tests.engine.serve.conftest import Serve
+from tests.engine.serve.conftest import PATIENCE_S, Serve
 from tests.support.fake_model import FakeModel
 
 CUDA = (
@@ -100,3 +100,15 @@ def test_the_request_fails_with_its_kind_and_the_next_one_is_answered(
     assert served.model.recovered == 1
     assert served.chat().status_code == 200
     assert served.problems == []
+
+
+def test_who_asked_is_told_even_where_the_engine_cannot_go_on(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = serve(FakeModel(fail_prefill=lambda: torch.OutOfMemoryError(CUDA)))
+
+    def lost() -> None:
+        raise RuntimeError("CUDA error: unspecified launch failure")
+
+    monkeypatch.setattr(served.model, "recover", lost)
+    assert served.chat().json()["error"]["code"] == "vram"
+    assert served.session.join(PATIENCE_S)
+    assert [problem.kind for problem in served.problems] == ["internal"]
