@@ -65,8 +65,8 @@ def sort_tensors(model: GgufModel, layers: int) -> GgufWeights:
         if layer is not None and int(layer[1]) >= layers:
             continue
         base, _, ending = entry.name.rpartition(".")
-        if ending == "input_scale" and f"{base}.weight" in model.tensors:
-            continue  # of activations, which are not quantised here
+        if _is_left_out(model, base, ending):
+            continue
         if match := _EXPERT.fullmatch(entry.name):
             experts[int(match[1])][match[2], match[4]].append(entry)
         elif ending == "scale" and f"{base}.weight" in model.tensors:
@@ -75,6 +75,13 @@ def sort_tensors(model: GgufModel, layers: int) -> GgufWeights:
             found.dense.append(entry)
     found.experts = dict(experts)
     return found
+
+
+def _is_left_out(model: GgufModel, base: str, ending: str) -> bool:
+    """Scales of activations, which are not quantised here, and latents that are there once more in two halves."""
+    if base.endswith((".attn_k_b", ".attn_v_b")):
+        return f"{base.rpartition('.')[0]}.attn_kv_b.weight" in model.tensors
+    return ending == "input_scale" and f"{base}.weight" in model.tensors
 
 
 def layer_storage(experts: ExpertShape, layer: int, found: dict[_What, list[TensorEntry]]) -> ExpertStorage:

@@ -25,6 +25,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "deepseek2-mla": Architecture(
         "deepseek2", "deepseek_v3", config={**_LATENT, "q_lora_rank": None}, traits=frozenset({"mla"})
     ),
+    "deepseek2-both": Architecture("deepseek2", "deepseek_v3", config=_LATENT, traits=frozenset({"both"})),
     "dots1": Architecture("dots1", "dots1", config={"n_group": 1}),
     "ernie4_5-moe": Architecture("ernie4_5-moe", "ernie4_5_moe", config={"moe_layer_end_index": -1}),
     "glm4moe": Architecture(

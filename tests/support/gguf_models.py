@@ -227,7 +227,9 @@ def _changed(arch: str, config: Any, name: str, value: Tensor) -> Iterator[tuple
         value = value.view(heads, 2, -1, value.shape[1]).transpose(1, 2).reshape(value.shape)
     if arch.startswith("qwen3next") or arch == "qwen35moe":
         yield from _delta(arch, config, name, value)
-    elif name.endswith("kv_b_proj.weight") and "mla" in ARCHITECTURES[arch].traits:
+    elif name.endswith("kv_b_proj.weight") and ARCHITECTURES[arch].traits:
+        if "both" in ARCHITECTURES[arch].traits:
+            yield name, value
         both = value.view(config.num_attention_heads, -1, value.shape[1])
         keys, rest = both[:, : config.qk_nope_head_dim], both[:, config.qk_nope_head_dim :]
         yield "blk.N.attn_k_b.weight", keys.transpose(1, 2).contiguous()

@@ -88,6 +88,14 @@ def test_digits_are_cut_as_the_name_says(tmp_path: Path) -> None:
     assert found["deepseek-v3"] == found["gpt-2"] == ["123", "45"]
 
 
+def test_words_signs_and_digits_are_cut_as_deepseek_does(tmp_path: Path) -> None:
+    tokenizer = read_gguf_text(_written(tmp_path / "m.gguf", add_tokenizer_pre="deepseek-llm")).tokenizer
+    cut = [word for word, _ in tokenizer.backend_tokenizer.pre_tokenizer.pre_tokenize_str("Elan vital, 42日本!\n")]
+    assert [tokenizer.backend_tokenizer.decoder.decode([word]) for word in cut] == [
+        "Elan", " vital", ",", " ", "42", "日本", "!", "\n"
+    ]  # fmt: skip
+
+
 def test_words_that_end_a_turn_end_an_answer_and_sampling_is_read(tmp_path: Path) -> None:
     text = read_gguf_text(_written(tmp_path / "m.gguf", add_sampling_temp=0.7, add_sampling_top_k=20))
     assert text.stop_token_ids == {0, 1}
