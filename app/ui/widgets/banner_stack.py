@@ -21,7 +21,7 @@ class BannerStack(QWidget):
         super().__init__(parent)
         self._theme = theme
         self._notices: tuple[Notice, ...] = ()
-        self._dismissed: set[Notice] = set()
+        self._dismissed: set[Notice | tuple[str, str]] = set()
         self._banners: list[Banner] = []
         self._column = QVBoxLayout(self)
         self._column.setContentsMargins(0, 0, 0, 0)
@@ -33,10 +33,10 @@ class BannerStack(QWidget):
         return tuple(self._banners)
 
     def show_notices(self, notices: tuple[Notice, ...]) -> None:
-        """Take other notices. A dismissed one stays away until it says something else."""
+        """Take other notices. A dismissed one stays away until it says something else; other numbers renew no hint."""
         self._notices = notices
-        self._dismissed &= set(notices)
-        wanted = shown(tuple(notice for notice in notices if notice not in self._dismissed))
+        self._dismissed &= {_told(notice) for notice in notices}
+        wanted = shown(tuple(notice for notice in notices if _told(notice) not in self._dismissed))
         if wanted == tuple(banner.notice for banner in self._banners):
             return
         kept = {banner.notice: banner for banner in self._banners}
@@ -59,6 +59,11 @@ class BannerStack(QWidget):
 
     def _acted(self, notice: Notice, action: str) -> None:
         if action == DISMISS:
-            self._dismissed.add(notice)
+            self._dismissed.add(_told(notice))
             self.show_notices(self._notices)
         self.acted.emit(notice, action)
+
+
+def _told(notice: Notice) -> Notice | tuple[str, str]:
+    """What a dismissal is about."""
+    return (notice.title, notice.about) if notice.severity == "info" else notice

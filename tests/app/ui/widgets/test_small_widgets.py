@@ -199,6 +199,19 @@ def test_a_notice_that_is_gone_takes_its_banner_with_it(stack: BannerStack) -> N
     assert stack.isHidden()
 
 
+def test_a_dismissed_hint_does_not_come_back_with_another_number(stack: BannerStack) -> None:
+    def hint(number: int) -> Notice:
+        return Notice("info", "The quota is not measured yet", f"Splitpin plans with {number} GiB.", about="quota")
+
+    stack.show_notices((hint(70),))
+    stack.banners[0].acted.emit("dismiss")
+    stack.show_notices((hint(71),))
+    assert shown(stack) == []
+    stack.show_notices(())
+    stack.show_notices((hint(72),))
+    assert shown(stack) == [hint(72)], "it was gone in between: it is news again"
+
+
 def test_a_dismissed_notice_stays_away_until_it_says_something_else(stack: BannerStack) -> None:
     stack.show_notices((HINT,))
     cross = stack.banners[0].findChildren(QPushButton)
