@@ -181,6 +181,8 @@ def _document(answer: _Answer, plan: MemoryPlan, residency: ResidencyReport, rea
             "context_tokens": plan.context_tokens,
             "prefill_chunk": plan.prefill_chunk,
             "expert_slots": plan.expert_slots,
+            "ring_experts": plan.ring_experts,
+            "ring_staged": plan.ring_staged,
             "layers": {tier.value: plan.layers_in(tier) for tier in Tier},
             "pools": {pool.value: plan.pool_bytes(pool) for pool in Pool},
         },

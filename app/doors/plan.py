@@ -219,6 +219,8 @@ def _plan_part(plan: MemoryPlan) -> dict[str, Any]:
         "locked_layers": plan.layers_in(Tier.LOCKED),
         "pageable_layers": plan.layers_in(Tier.PAGEABLE),
         "expert_slots": plan.expert_slots,
+        "ring_experts": plan.ring_experts,
+        "ring_staged": plan.ring_staged,
         "prefill_chunk": plan.prefill_chunk,
         "tiers": [tier.value for tier in plan.tiers],
         "ledger": [line.model_dump(mode="json") for line in plan.ledger],

@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from engine.experts.one_row import one_row
+
 
 @dataclass(frozen=True, slots=True)
 class ExpertWeights:
@@ -88,13 +90,19 @@ def group_by_expert(ids: Tensor, n_experts: int) -> Routing:
     return Routing(experts, counts, tokens=order % n_tokens, ranks=order // n_tokens)
 
 
+def _turned(rows: Tensor, matrix: Tensor) -> Tensor:
+    """[T, M] times [M, N]."""
+    return rows @ matrix
+
+
 def expert_forward(rows: Tensor, weights: ExpertWeights, math: ExpertMath) -> Tensor:
     """One expert on its rows [T, M] to [T, M]."""
-    hidden = rows @ weights.up if math.transposed else F.linear(rows, weights.up)
+    product = _turned if math.transposed else one_row if rows.shape[0] == 1 else F.linear
+    hidden = product(rows, weights.up)
     if weights.up_bias is not None:
         hidden = hidden + weights.up_bias
     hidden = math.activate(hidden)
-    out = hidden @ weights.down if math.transposed else F.linear(hidden, weights.down)
+    out = product(hidden, weights.down)
     if weights.down_bias is not None:
         out = out + weights.down_bias
     return math.finish(out)

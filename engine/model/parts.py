@@ -16,9 +16,10 @@ from engine.banks.measure import TRANSFER_RING
 from engine.contract.estimate import slot_bytes, unpacked_bytes
 from engine.contract.formats import ExpertStorage
 from engine.contract.plan import MemoryPlan, Pool, Tier
-from engine.experts.expert_kernel import ExpertKernel, kernel_for
+from engine.experts.expert_kernel import ExpertKernel, TorchKernel, kernel_for
 from engine.experts.layer import ExpertLayer, InPlace, RecordStream, ThroughRing, ThroughSlots, Way
 from engine.experts.measure_steps import measure_steps
+from engine.experts.one_row import choose_call
 from engine.experts.policy import StepRates
 from engine.experts.reference_kernel import PackedExperts, Scratch
 from engine.experts.ring import TransferRing
@@ -29,6 +30,7 @@ from engine.model.kv_cache import KvCache, cache_for
 from engine.model.snapshots import PREFIX_SNAPSHOTS
 
 _log = logging.getLogger(__name__)
+_MATRICES = 16  # of a usual model some 100 MB
 SCRATCH = "scratch"  # where the CPU unpacks experts beside a GPU; purpose in the ledger, as in the contract
 RESERVES = ("workspace", "driver")  # counted by the plan, allocated by torch and the driver while they work
 
@@ -184,6 +186,7 @@ class Parts:
         Not on a simulated GPU, whose times mean nothing, and not without a pinned side of the ring: then the usual
         places of engine/experts/policy.py hold.
         """
+        self._choose_call()
         if self.device.simulated or self.ring is None or not self.ring.stages:
             return
         found: dict[ExpertStorage, StepRates] = {}
@@ -196,6 +199,16 @@ class Parts:
             found[storage] = measure_steps(layer, math, self.ring, self.device, self.dtype, shape)
             _log.info("%s experts: %s", self.plan.model.stored_as, found[storage])
         self.use_rates(found)
+
+    def _choose_call(self) -> None:
+        """Settle by which call the CPU decodes, with matrices of the first layer that it need not unpack."""
+        for number, layer in sorted(self.layers.items()):
+            kernel, bank = layer.kernel, layer.bank
+            if isinstance(kernel, TorchKernel) and layer.device.type == "cpu" and bank.block is not None:
+                if not self.modules[number].module.is_transposed:
+                    few = range(min(bank.layout.n_experts, _MATRICES))
+                    choose_call([kernel.expert(bank.record(expert), expert).up for expert in few])
+                return
 
     def use_rates(self, rates: Mapping[ExpertStorage, StepRates]) -> None:
         """Let measured rates decide from now on where steps are computed; none: as if nothing was measured."""
