@@ -187,6 +187,8 @@ class ModelShape(Record):
 
         Behind them come the further passes of layers that a token goes through more than once.
         """
+        if not any(layer.more_kv or layer.passes > 1 for layer in self.layers):
+            return self.layers
         parts = ((layer, *(LayerShape(index=layer.index, kv=kv) for kv in layer.more_kv)) for layer in self.layers)
         once = [part for together in parts for part in together]
         most = max((layer.passes for layer in self.layers), default=1)
