@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 PROBE_S = 60.0
 _PATIENCE_S = 30.0  # beyond that, for a driver that takes its time to pin or to give back
 RATES_S = 120.0
+FORMAT_RATES_S = 30.0  # more for each kind of weights: slow PCs unpack some of them for seconds
 _END_S = 10.0
 
 
@@ -146,7 +147,7 @@ def measure_rates(
     formats: Sequence[WeightFormat] = (),
     argv: Sequence[str] | None = None,
     launcher: ChildLauncher | None = None,
-    time_s: float = RATES_S,
+    time_s: float | None = None,
     cancel: Cancel | None = None,
 ) -> MeasuredRates:
     """Measure kernels and copies; takes some seconds for each format. Not for the UI thread.
@@ -154,6 +155,7 @@ def measure_rates(
     Args:
         device: "cpu", "cuda" or "simulated".
         formats: kinds of weights to measure; none: those that need no unpacking.
+        time_s: most seconds; None: enough for so many formats.
         cancel: ends it early.
 
     Raises:
@@ -165,7 +167,8 @@ def measure_rates(
     program = [sys.executable, "-m", "engine.experts.measure_rates"] if argv is None else list(argv)
     program += ["--device", device, *([] if gpu_uuid is None else ["--gpu", gpu_uuid])]
     program += ["--formats", ",".join(formats)] if formats else []
-    with _output(program, launcher, time_s, cancel or Cancel()) as lines:
+    most_s = RATES_S + FORMAT_RATES_S * len(formats) if time_s is None else time_s
+    with _output(program, launcher, most_s, cancel or Cancel()) as lines:
         for raw in lines:
             try:
                 return MeasuredRates.model_validate_json(raw)

@@ -32,6 +32,7 @@ NOT_MEASURED = "not measured on this PC"
 LEAST_ANSWER_TOKENS = 16  # fewer say little about a rate
 LEAST_PROMPT_TOKENS = 64
 _LAYER_CALLS = (10, 40)  # what a decoder layer calls beside its experts, counted in experts; least and most
+_MOST_NEAR_RUNS = 16  # of other splits; the newest say most of this PC as it is now
 _RUN_SPREAD = 0.10  # a single run is believed to a tenth
 _OTHER_SPLIT_SPREAD = 0.20
 _FIGURES_SPREAD = 0.15  # figures of one moment: the same PC measured half an hour later
@@ -109,8 +110,9 @@ def predict(plan: MemoryPlan, rates: MeasuredRates | None, runs: Sequence[SpeedR
 
     Figures count only if every format of the model was measured, and with the kernels of now.
     """
-    mine = [run for run in runs if run.model == _model(plan) and run.device == plan.device]
-    same = [run for run in mine if run.tiers == _tiers(plan)]
+    model, tiers = _model(plan), _tiers(plan)
+    mine = [run for run in runs if run.model == model and run.device == plan.device]
+    same = [run for run in mine if run.tiers == tiers]
     summed = None if plan.device == "simulated" or rates is None else _summed(plan, rates)
     if same:
         decode = _seen([run.decode_tok_s for run in same])
@@ -119,7 +121,7 @@ def predict(plan: MemoryPlan, rates: MeasuredRates | None, runs: Sequence[SpeedR
         return Speed(decode, _seen(prefill) if prefill else expected, "runs of this split", len(same))
     if summed is None or rates is None:
         return None
-    factors = [factor for run in mine if (factor := _off(plan, run, rates)) is not None]
+    factors = _off(plan, mine[-_MOST_NEAR_RUNS:], rates)
     if not factors:
         return summed
     factor = statistics.median(factors)
@@ -267,15 +269,26 @@ def _chunk_s(
     return compute + read, max(compute, read)
 
 
-def _off(plan: MemoryPlan, run: SpeedRun, rates: MeasuredRates) -> float | None:
-    """By what factor the sum was wrong for a run of another split of this model."""
-    counts = dict(zip(Tier, run.tiers, strict=True))
+def _off(plan: MemoryPlan, runs: Sequence[SpeedRun], rates: MeasuredRates) -> list[float]:
+    """By what factor the sum was wrong for each run of another split of this model."""
+    expected: dict[tuple[tuple[int, int, int, int], int], float | None] = {}  # most runs share a split
+    factors = []
+    for run in runs:
+        split = run.tiers, run.expert_slots
+        if split not in expected:
+            expected[split] = _expected(plan, run, rates)
+        if (middle := expected[split]) is not None:
+            factors.append(run.decode_tok_s / middle)
+    return factors
+
+
+def _expected(plan: MemoryPlan, run: SpeedRun, rates: MeasuredRates) -> float | None:
+    """What the sum says of the split of a run."""
     if sum(run.tiers) != len(plan.tiers):
         return None
-    tiers = tuple(tier for tier, count in counts.items() for _ in range(count))
-    there = plan.model_copy(update={"tiers": tiers, "expert_slots": run.expert_slots})
-    summed = _summed(there, rates)
-    return None if summed is None else run.decode_tok_s / summed.decode_tok_s.middle
+    tiers = tuple(tier for tier, count in zip(Tier, run.tiers, strict=True) for _ in range(count))
+    summed = _summed(plan.model_copy(update={"tiers": tiers, "expert_slots": run.expert_slots}), rates)
+    return None if summed is None else summed.decode_tok_s.middle
 
 
 def _model(plan: MemoryPlan) -> str:
