@@ -9,7 +9,7 @@ from app.ui.widgets.label import Label
 SHORTCUTS: tuple[tuple[str, str], ...] = (
     ("Ctrl+1, Ctrl+2", "Split, Chat"),
     ("F5", "Start the engine"),
-    ("Shift+F5", "Stop the engine, cancel loading"),
+    ("Shift+F5", "Stop the engine, cancel loading or measuring"),
     ("Ctrl+G", "Type an exact context"),
     ("Ctrl+L", "Choose a model"),
     ("← → in the layer strip", "Walk the layers; the menu key opens the tier menu"),
