@@ -206,7 +206,26 @@ class _Header:
         if kind != _STRING:
             raise self._damaged(f"a list holds values of type {kind}, which is not known")
         self._count_words(count)
-        return [self._decoded(self._take(self._number("Q"))) for _ in range(count)]
+        return self._words(count)
+
+    def _words(self, count: int) -> list[str]:
+        """Texts one behind the other; vocabularies are long, so each takes as few steps as possible."""
+        read: Callable[[int], bytes] = self._stream.read
+        unpack = struct.Struct("<Q").unpack
+        found, at, actual = [], self._at, self._actual
+        for _ in range(count):
+            prefix = read(8)
+            length = unpack(prefix)[0] if len(prefix) == 8 else actual
+            at += 8 + length
+            if at > actual:
+                raise self._too_short(at)
+            raw = read(length)
+            try:
+                found.append(raw.decode("utf-8"))
+            except UnicodeDecodeError:
+                self._decoded(raw)
+        self._at = at
+        return found
 
     def _array(self, depth: int) -> Value:
         kind, count = self._number("I"), self._number("Q")

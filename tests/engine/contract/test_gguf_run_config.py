@@ -111,7 +111,11 @@ def test_long_values_are_read_where_they_are_asked_for(tmp_path: Path) -> None:
     write_gguf(file, {"words": words, "text": text, "numbers": list(range(9000)), "one": 7}, {"a": ("F32", (4,))})
     wanted = frozenset({"words", "text", "numbers", "one", "missing"})
     assert read_gguf_values(file, wanted) == {"words": words, "text": text, "numbers": list(range(9000)), "one": 7}
-    file.write_bytes(file.read_bytes()[:5000])
+    whole = file.read_bytes()
+    file.write_bytes(whole.replace(b"w8999", b"\xff8999"))
+    with pytest.raises(ModelFileError, match="is no text in UTF-8"):
+        read_gguf_values(file, wanted)
+    file.write_bytes(whole[:5000])
     with pytest.raises(ModelFileError, match=r"m\.gguf"):
         read_gguf_values(file, wanted)
 
