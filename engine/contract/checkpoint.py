@@ -15,7 +15,7 @@ from engine.contract.checkpoint_folder import CONFIG_NAME, model_name, resolve_m
 from engine.contract.checkpoint_formats import expert_storage_of_config, packed_bits_of_config, plain_format_of_config
 from engine.contract.checkpoint_headers import TensorEntry, TensorTable, has_weights, read_headers
 from engine.contract.checkpoint_json import read_config_file
-from engine.contract.checkpoint_names import expert_name, is_not_loaded, layer_of
+from engine.contract.checkpoint_names import COMPUTED, expert_name, is_not_loaded, layer_of
 from engine.contract.checkpoint_packed import sort_packed, unpacked_values
 from engine.contract.errors import CannotEstimateError, ModelFileError
 from engine.contract.estimate import bank_bytes
@@ -194,6 +194,8 @@ def _from_headers(
     dense_bytes = _dense_bytes_of_files(dense, plain, anatomy.fp32_names, packed_bits_of_config(text))
     if any(entry.name.endswith(_HEADS) and entry.values == anatomy.vocab_size * anatomy.hidden_size for entry in dense):
         dense_bytes -= anatomy.head_padding * _VALUE_BYTES[plain]
+    if not any(entry.name.endswith(COMPUTED) for entry in dense):
+        dense_bytes += anatomy.computed_bytes
     return _shape(
         name,
         text,

@@ -22,6 +22,8 @@ _BESIDE = re.compile(r"\.(?:(?:block_sparse_moe|mlp)\.(input|output)_linear|moe\
 _LAYER = re.compile(
     r"^(?:(?:thinker\.|model\.|language_model\.|text_model\.|backbone\.|llm\.)*layers|transformer\.blocks)\.(\d{1,9})\."
 )
+# numbers of Qwen 4's hash of word groups, which transformers computes where files do not hold them
+COMPUTED = (".layer_multipliers", ".ngram_heads_vocab_sizes", ".ngram_heads_offsets")
 _NOT_LOADED = re.compile(r"(^|\.)(mtp|mtp_layers)\.|rotary_emb\.inv_freq$")
 
 _MATRICES: dict[str, Matrix] = {

@@ -52,6 +52,7 @@ class Anatomy:
     tied: bool = False
     streams: int = 1  # residual streams of M values
     head_padding: int = 0  # values of the output head that files hold and that are not loaded
+    computed_bytes: int = 0  # of numbers that files need not hold
     idle_experts: int = 0  # numbers behind the last expert, whose weights are not loaded where there are any
 
     @property

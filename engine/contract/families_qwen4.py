@@ -111,7 +111,7 @@ def _with_table(facts: ConfigFacts, linear: Mixer, number: int) -> Mixer:
     )
     return Mixer(
         state=linear.state.model_copy(update={"tensors": tensors}),
-        weights=linear.weights + DenseCount(plain, 2 * (longest + 2 * heads)),  # 8 bytes a number of the hash
+        weights=linear.weights + DenseCount(plain, 2 * _hash_numbers(facts)),
     )
 
 
@@ -149,12 +149,31 @@ def _is_prime(number: int) -> bool:
     return True
 
 
+def qwen4_exp(facts: ConfigFacts, tied: bool) -> Anatomy:
+    """Read a qwen4_exp configuration.
+
+    Raises:
+        CannotEstimateError: a fact is missing or of an unknown kind.
+        UnsupportedModelError: the model has no routed experts.
+    """
+    anatomy = _QWEN4_EXP(facts, tied)
+    if not (tables := _tables(facts, len(anatomy.layers))):
+        return anatomy
+    return replace(anatomy, computed_bytes=len(tables) * 8 * _hash_numbers(facts))
+
+
+def _hash_numbers(facts: ConfigFacts) -> int:
+    """A factor for each word of a group, and for each head rows and where they begin, 8 bytes each."""
+    longest = facts.required("ngram_size")
+    return longest + 2 * (longest - 1) * facts.required("heads_per_ngram")
+
+
 def _once(anatomy: Anatomy, streams: int) -> DenseCount:
     """There is no last norm; what joins the streams is counted with the layers' sizes."""
     return DenseCount(-anatomy.hidden_size)
 
 
-QWEN4_EXP = with_streams(
+_QWEN4_EXP = with_streams(
     Family(
         vocab_size=248320,
         max_context=32768,

@@ -11,7 +11,7 @@ from engine.contract.families_inkling import INKLING_FAMILIES
 from engine.contract.families_latent import LATENT_FAMILIES
 from engine.contract.families_nemotron import NEMOTRON_H
 from engine.contract.families_own_experts import OWN_EXPERTS_FAMILIES
-from engine.contract.families_qwen4 import QWEN4_EXP
+from engine.contract.families_qwen4 import qwen4_exp
 from engine.contract.families_shared_latents import mistral_large4
 from engine.contract.families_sliding import SLIDING_FAMILIES
 from engine.contract.families_zaya import ZAYA
@@ -29,7 +29,7 @@ FAMILIES: dict[str, AnatomyRule] = {
     **INKLING_FAMILIES,
     "deepseek_v4": DEEPSEEK_V4,
     "nemotron_h": NEMOTRON_H,
-    "qwen4_exp_text": QWEN4_EXP,
+    "qwen4_exp_text": qwen4_exp,
     "zaya": ZAYA,
 }
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from engine.banks.devices import Device
 from engine.checkpoint.loader import TensorReader
 from engine.contract.checkpoint_headers import TensorEntry, TensorTable
+from engine.contract.checkpoint_names import COMPUTED
 from engine.contract.checkpoint_packed import PackedTensor, sort_packed
 from engine.contract.errors import ModelFileError, NotEnoughVramError, UnsupportedModelError, in_words
 from engine.contract.formats import WeightFormat
@@ -24,7 +25,6 @@ from engine.model.text_inside import inside_whole
 
 WEIGHTS = "weights"  # purpose in the device's ledger, as in the contract
 DENSE_DTYPES = {WeightFormat.FP32: torch.float32, WeightFormat.BF16: torch.bfloat16, WeightFormat.FP16: torch.float16}
-
 
 class LazyTensor:
     """A tensor on disk as transformers' loader wants it: indexing with `...` reads it."""
@@ -156,7 +156,7 @@ def build_dense(config: Any, tensors: Mapping[str, Any], dtype: torch.dtype, dev
         raise UnsupportedModelError(
             f"The model of config.json cannot be built: {in_words(cause)}.", "Download config.json again."
         ) from cause
-    if missing := sorted(info["missing_keys"]):
+    if missing := sorted(name for name in info["missing_keys"] if not name.endswith(COMPUTED)):
         raise ModelFileError(
             f"The weight {missing[0]} is missing; {len(missing)} are.",
             "Download the model again.",

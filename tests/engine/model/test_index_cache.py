@@ -5,14 +5,17 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
+from engine.contract.checkpoint import read_shape
 from engine.contract.estimate import kv_layer_bytes
 from engine.contract.shape import KvShape
 from engine.model.index_layers import BlockIndexedKvLayer, PositionedKvLayer
 from tests.engine.model.conftest import Load
+from tests.support.parity import differences
 from tests.support.reference import prefill, random_prompt, stock_logits
 from tests.support.tiny_families import tiny_family
-from tests.support.tiny_models import plan_for
+from tests.support.tiny_models import TinyModel, plan_for
 
 # what makes the index of a family choose few of the tokens of a short prompt
 _FEW: dict[str, dict[str, Any]] = {
@@ -34,6 +37,20 @@ def test_few_chosen_tokens_are_the_same_in_chunks(family: str, tmp_path: Path, l
     torch.testing.assert_close(prefill(model, prompt), want[-2], rtol=0, atol=1e-5)
     torch.testing.assert_close(model.decode(7), want[-1], rtol=0, atol=1e-5)
     assert (stock_logits(dense, prompt)[-1] - want[-2]).abs().max() > 1e-3  # the choice does matter
+
+
+def test_numbers_of_the_hash_need_not_be_in_the_files(tmp_path: Path, load: Load) -> None:
+    checkpoint = tiny_family("qwen4_exp_text", tmp_path / "qwen4")
+    prompt = random_prompt(12)
+    want = stock_logits(checkpoint, prompt)[-1]
+    file = checkpoint.folder / "model.safetensors"
+    kept = {name: tensor for name, tensor in load_file(file).items() if tensor.is_floating_point()}
+    save_file(kept, file, metadata={"format": "pt"})
+    without = TinyModel(checkpoint.folder, read_shape(checkpoint.folder))
+    assert without.shape.dense_bytes == checkpoint.shape.dense_bytes
+    model = load(plan_for(without, "l" * len(without.shape.moe_layers)))
+    assert differences(model.residency()) == ""
+    torch.testing.assert_close(prefill(model, prompt), want, rtol=0, atol=1e-5)
 
 
 def test_keys_of_blocks_are_kept_under_their_own_name() -> None:
