@@ -14,7 +14,7 @@ from engine.contract.checkpoint_packed import PackedTensor, sort_packed
 from engine.contract.errors import UnsupportedModelError
 from engine.experts.dequant import matrix
 from engine.experts.dequant.code import NUMBER_TYPES, MatrixCode, Pieces, code_of
-from engine.experts.dequant.floats import e4m3_values
+from engine.experts.dequant.floats import fp8_values
 from engine.experts.dequant.gguf import GGUF_TYPES
 from engine.experts.dequant.matrix import dequantise
 from engine.experts.dequant.scales import scale_values
@@ -88,11 +88,13 @@ def test_weights_are_the_same_in_strips_of_any_height(name: str, monkeypatch: py
         assert torch.equal(_unpack(tensors, 192, 320), values.float())
 
 
-def test_all_numbers_of_8_bits_are_what_torch_makes_of_them() -> None:
-    raw = torch.arange(256).to(torch.uint8)
-    want = raw.view(torch.float8_e4m3fn).float()
-    torch.testing.assert_close(e4m3_values(raw), want, rtol=0, atol=0, equal_nan=True)
-    assert want.isnan().sum() == 2
+@pytest.mark.parametrize(("name", "dtype"), [("F8_E4M3", torch.float8_e4m3fn), ("F8_E5M2", torch.float8_e5m2)])
+@pytest.mark.parametrize("part", [slice(None), slice(0, 255), slice(1, 256), slice(1, 255)])
+def test_all_numbers_of_8_bits_are_what_torch_makes_of_them(name: str, dtype: torch.dtype, part: slice) -> None:
+    raw = torch.arange(256).to(torch.uint8)[part]  # odd lengths and places too: they are looked up two at a time
+    want = raw.view(dtype).float()
+    torch.testing.assert_close(fp8_values(raw, name), want, rtol=0, atol=0, equal_nan=True)
+    assert want.isnan().any()
 
 
 def test_exponents_are_powers_of_two() -> None:
