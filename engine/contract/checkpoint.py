@@ -207,7 +207,17 @@ def _from_headers(
         source="headers",
         storages=storages,
         differences=_differences(text, anatomy, plain, found.storages, dense_bytes + found.beside_bytes),
-    )
+    ).model_copy(update={"blocked": _why_not_run(anatomy, experts, found.storages)})
+
+
+def _why_not_run(
+    anatomy: Anatomy, experts: Mapping[int, list[TensorEntry]], storages: tuple[ExpertStorage, ...]
+) -> str | None:
+    """Packed matrices cannot be taken apart where the rows of gate and up come in turn (published Inkling files)."""
+    in_turn = any(".w13_weight" in entry.name for entries in experts.values() for entry in entries[:8])
+    if in_turn and not all(storage.plain_format(anatomy.experts.has_bias) for storage in storages):
+        return "its packed experts have rows of gate and up in turn, which the engine does not take apart yet"
+    return None
 
 
 def _dense_bytes_of_files(

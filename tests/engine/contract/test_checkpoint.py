@@ -21,6 +21,8 @@ from engine.contract.errors import (
 )
 from engine.contract.formats import WeightFormat
 from tests.support.model_configs import GPT_OSS_20B, MINIMAX_M25, MIXTRAL_8X7B, QWEN3_30B, folder_with, shape_of
+from tests.support.tiny_families import tiny_config
+from tests.support.weight_files import tensor, write_safetensors
 
 _SMALL = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 3, "vocab_size": 64}
 _QWEN3 = {
@@ -318,3 +320,20 @@ def test_every_refusal_has_a_sentence_and_a_fix(tmp_path: Path) -> None:
             shape_of(config, tmp_path / str(index))
         assert refused.value.sentence
         assert refused.value.fix
+
+
+def test_packed_experts_whose_gate_and_up_come_in_turn_are_planned_and_not_run(tmp_path: Path) -> None:
+    config = tiny_config("inkling2_text")
+    config.save_pretrained(tmp_path)
+    inner, width = config.moe_intermediate_size, config.hidden_size
+    tensors = {"model.llm.embed.weight": tensor("BF16", config.vocab_size, width)}
+    for layer in range(config.num_hidden_layers):
+        stem = f"model.llm.layers.{layer}.mlp.experts"
+        for name, rows, columns in (("w13", 2 * inner, width), ("w2", width, inner)):
+            tensors[f"{stem}.{name}_weight"] = tensor("F8_E4M3", 8, rows, columns)
+            tensors[f"{stem}.{name}_weight_scale"] = tensor("U8", 8, rows, -(-columns // 32))
+    write_safetensors(tmp_path / "model.safetensors", tensors)
+    shape = read_shape(tmp_path)
+    assert shape.expert_format is WeightFormat.MXFP8
+    assert shape.not_runnable is not None
+    assert "gate and up in turn" in shape.not_runnable
