@@ -12,6 +12,7 @@ _KINDS: dict[str, tuple[str, SegmentKind]] = {
     "KV cache": ("KV cache", "kv"),
     "expert layers": ("Expert layers", "vram"),
     "expert slots": ("Expert slots", "slots"),
+    "transfer ring": ("Transfer ring", "slots"),
     "pinned layers": ("Pinned layers", "pinned"),
     "locked layers": ("Locked layers", "locked"),
     "pageable layers": ("Pageable layers", "pageable"),
