@@ -92,6 +92,7 @@ class SplitDesk(QObject):
         self._clock = clock
         self._can_open_page_file = can_open_page_file
         self._inputs = SplitInputs(session=store.state)
+        self._closed = False
         is_fixed: Callable[[], bool] = lambda: self._inputs.session.running  # noqa: E731 - for two of its parts
         self._models = ModelDesk(background, read_shape=read_shape, is_fixed=is_fixed, parent=self)
         self._plans = PlanDesk(self._models, is_fixed=is_fixed, simulated_gpu=simulated_gpu, parent=self)
@@ -193,6 +194,7 @@ class SplitDesk(QObject):
 
     def close(self) -> None:
         """The program ends: no measurement and no timer outlives it."""
+        self._closed = True
         self._measure.cancel()
         self._reports.close()
 
@@ -321,6 +323,8 @@ class SplitDesk(QObject):
         return crash_fixes.crash_fix(self._inputs, self._plans.question, can_open_page_file=self._can_open_page_file)
 
     def _show(self) -> None:
+        if self._closed:  # other threads may have news on their way; the page may be gone before they arrive
+            return
         found = self._plans.answer
         self._inputs = replace(
             self._inputs,

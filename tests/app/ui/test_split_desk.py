@@ -8,6 +8,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
+from app.core.learned import Experience
 from app.orphans.verdicts import ProgramUse
 from app.planning.wishes import Wishes
 from app.ui.notices import Notice
@@ -478,3 +479,12 @@ def test_an_engine_that_does_not_come_to_an_end_is_stopped_by_a_click_and_never_
         kit.store.apply(StepStalled(request_id="a", phase="prefill", running_s=600, limit_s=300))
         with qtbot.waitSignal(kit.desk.stop_wanted):
             kit.press("Stop engine")
+
+
+def test_news_that_arrives_after_the_end_touches_no_page(
+    qtbot: QtBot, theme: Theme, tmp_path: Path, model: Path
+) -> None:
+    with DeskKit(qtbot, theme, tmp_path) as kit:
+        kit.open(model)
+    kit.page.show_models = None  # type: ignore[assignment, method-assign]  # a page that is gone cannot be called either
+    kit.desk.show_known(Experience(machine="another"))
