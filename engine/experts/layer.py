@@ -146,15 +146,23 @@ class ExpertLayer:
         if self.other is None or (self._rates is None and not self._staged):
             return self.usual
         gpu = self.other if self.usual.on_host else self.usual
-        n_experts, size = self.bank.layout.n_experts, self.bank.layout.record.bytes
-        if ids.shape[0] == 1 and self._staged:  # all are missing, whichever they are: no need to ask the GPU
-            step = Step(ids.shape[1], ids.shape[1], ids.shape[1], size, staged=True)
-        else:
-            counts = torch.bincount(ids.flatten().clamp(max=n_experts), minlength=n_experts)[:n_experts].tolist()
-            chosen = [expert for expert, count in enumerate(counts) if count]
-            missing = gpu.records.missing(self.bank, chosen)
-            step = Step(len(chosen), sum(counts), missing, size, self._staged)
-        return self.usual if on_host(step, self._rates) is self.usual.on_host else self.other
+        tokens, active = ids.shape
+        size = self.bank.layout.record.bytes
+        if (
+            tokens == 1
+        ):  # whoever is chosen: if the GPU is faster with all of them missing, nobody has to ask it for ids
+            step = Step(active, active, active, size, self._staged)
+            if self._staged or not on_host(step, self._rates):
+                return self._way(on_host(step, self._rates))
+        n_experts = self.bank.layout.n_experts
+        counts = torch.bincount(ids.flatten().clamp(max=n_experts), minlength=n_experts)[:n_experts].tolist()
+        chosen = [expert for expert, count in enumerate(counts) if count]
+        step = Step(len(chosen), sum(counts), gpu.records.missing(self.bank, chosen), size, self._staged)
+        return self._way(on_host(step, self._rates))
+
+    def _way(self, host: bool) -> Way:
+        assert self.other is not None
+        return self.usual if host is self.usual.on_host else self.other
 
 
 @dataclass(slots=True)

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from engine.banks.bank import ExpertBank
 from engine.banks.simulated_device import SimulatedDevice
 from engine.contract.estimate import slot_bytes, unpacked_bytes, unpacked_expert_bytes
 from engine.contract.plan import MemoryPlan, Pool, SimulatedGpu, Tier
-from engine.experts.layer import ExpertLayer
+from engine.experts.layer import ExpertLayer, ThroughSlots
 from engine.experts.policy import ExpertRates, StepRates
 from engine.model.build import Drivers
 from engine.model.loaded import LoadedModel
@@ -165,3 +166,21 @@ def test_without_a_ring_prompts_take_the_slots(tiny: Tiny, load: Load) -> None:
     assert slots is not None
     assert slots.table.misses > 3
     assert slots.nbytes == 3 * slot_bytes(checkpoint.shape)
+
+
+def test_a_single_token_asks_the_gpu_for_its_experts_only_where_that_can_matter(
+    tiny: Tiny, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = load(plan_for(tiny("mixtral"), "pppp", expert_slots=32))
+    asked: list[int] = []
+    missing = ThroughSlots.missing
+
+    def noted(self: ThroughSlots, bank: ExpertBank, experts: list[int]) -> int:
+        asked.append(bank.layer)
+        return missing(self, bank, experts)
+
+    monkeypatch.setattr(ThroughSlots, "missing", noted)
+    for name, times in (("not measured", 0), ("always on the GPU", 0), ("always on the CPU", 4)):
+        _choose(model, CHOICES[name])
+        model.decode(5)
+        assert len(asked) == times
