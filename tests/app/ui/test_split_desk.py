@@ -8,7 +8,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from app.core.learned import Experience
+from app.core.learned import Experience, machine_of
 from app.orphans.verdicts import ProgramUse
 from app.planning.wishes import Wishes
 from app.ui.notices import Notice
@@ -487,4 +487,4 @@ def test_news_that_arrives_after_the_end_touches_no_page(
     with DeskKit(qtbot, theme, tmp_path) as kit:
         kit.open(model)
     kit.page.show_models = None  # type: ignore[assignment, method-assign]  # a page that is gone cannot be called either
-    kit.desk.show_known(Experience(machine="another"))
+    kit.desk.show_known(Experience(machine=machine_of(kit.world.facts)))
