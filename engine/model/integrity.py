@@ -4,6 +4,7 @@ Cheap enough for every idle half minute: sums over some hundred objects, no memo
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 from engine.banks.devices import Device
 from engine.banks.measure import TRANSFER_RING
@@ -106,7 +107,8 @@ def _cache(parts: Parts, cached_tokens: int) -> Iterator[str]:
     if parts.cache is None:
         yield "There is no KV cache."
         return
-    seen = {layer.seen for layer in parts.cache.layers if hasattr(layer, "seen")}
+    layers: list[Any] = [layer for layer in parts.cache.layers if hasattr(layer, "seen")]
+    seen = {layer.seen for layer in layers if layer.keys.numel()}  # others read what an earlier layer keeps
     if len(seen) > 1 or (seen and seen != {cached_tokens}):
         yield f"Layers of the KV cache have seen {sorted(seen)} tokens; {cached_tokens} are on the books."
     if cached_tokens > parts.plan.context_tokens:

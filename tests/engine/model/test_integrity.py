@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from engine.model.parts import Parts
 from tests.engine.model.conftest import Load, Tiny
 from tests.support.host_memory import CountingAllocator, RecordingLocker
 from tests.support.reference import greedy, random_prompt
+from tests.support.tiny_families import tiny_family
 from tests.support.tiny_models import MAKERS, plan_for
 
 ROOMY = SimulatedGpu(vram_bytes=1 << 30, pin_bytes=1 << 30)
@@ -112,4 +114,11 @@ def test_a_layer_of_the_cache_that_has_seen_other_tokens_is_noticed(tiny: Tiny, 
 def test_every_tier_is_in_the_books(tiny: Tiny, load: Load) -> None:
     model = load(plan_for(tiny("mixtral"), "vplg"))
     assert {item.settled for item in model._parts.arena.placements} == set(Tier)
+    assert model.check_integrity() == ()
+
+
+def test_layers_that_read_what_an_earlier_one_keeps_have_no_tokens_of_their_own(tmp_path: Path, load: Load) -> None:
+    checkpoint = tiny_family("mistral_large4", tmp_path / "model")
+    model = load(plan_for(checkpoint, "l" * len(checkpoint.shape.moe_layers)))
+    greedy(model, random_prompt(10), 2)
     assert model.check_integrity() == ()
