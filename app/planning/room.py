@@ -16,9 +16,9 @@ from engine.contract.estimate import (
     prefix_bytes,
     slot_bytes,
     state_bytes,
-    unpacked_bytes,
     unpacked_kv_bytes,
 )
+from engine.contract.estimate_work import unpacked_bytes
 from engine.contract.facts import HardwareFacts
 from engine.contract.kv_types import kept_in
 from engine.contract.load_peak import cpu_load_peak, gpu_load_peak

@@ -21,7 +21,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from engine.contract.estimate import banks, kv_traffic_bytes, kv_value_bytes
+from engine.contract.estimate import banks, kv_traffic_bytes
 from engine.contract.formats import WeightFormat
 from engine.contract.plan import MemoryPlan, Tier
 from engine.contract.rates import KernelRates, MeasuredRates
@@ -238,7 +238,7 @@ def _token_s(
     """Seconds of reading weights for one token."""
     shape = plan.model
     active = shape.experts.top_k / shape.experts.n_experts
-    embedding = shape.vocab_size * shape.hidden_size * kv_value_bytes(shape)
+    embedding = shape.vocab_size * shape.hidden_size * shape.value_bytes
     other = shape.dense_bytes + kv_traffic_bytes(shape, plan.context_tokens)
     if not slowest:
         other = max(shape.dense_bytes - embedding, 0)
@@ -260,7 +260,7 @@ def _chunk_s(
     experts = shape.experts
     matrices = 3 if experts.has_gate else 2
     layer_operations = 2 * tokens * experts.top_k * matrices * experts.width * experts.inner
-    compute = 2 * tokens * shape.dense_bytes / kv_value_bytes(shape) / dense.flops_s
+    compute = 2 * tokens * shape.dense_bytes / shape.value_bytes / dense.flops_s
     compute += layer_operations * sum(layers.operation_s for layers in held.values())
     read = shape.dense_bytes / dense.bytes_s + chosen * sum(layers.read_s for layers in held.values())
     pinned = held[Tier.PINNED].bytes

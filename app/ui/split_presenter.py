@@ -20,6 +20,7 @@ from app.ui.split_view import (
 )
 from app.ui.wording import exact_gib, gib_of, layers, percent, shortened, tokens
 from engine.contract.estimate import banks, kv_cache_bytes
+from engine.contract.ledger import KV_CACHE
 from engine.contract.plan import MemoryPlan, Pool, Tier
 from engine.contract.units import gib
 
@@ -157,7 +158,7 @@ def _context_tile(inputs: SplitInputs, plan: MemoryPlan) -> Tile:
 
 
 def _kv_bytes(plan: MemoryPlan) -> int:
-    told = [line.bytes for line in plan.ledger if line.what == "KV cache" and line.pool in (Pool.VRAM, Pool.RAM)]
+    told = [line.bytes for line in plan.ledger if line.what == KV_CACHE and line.pool in (Pool.VRAM, Pool.RAM)]
     return told[0] if told else kv_cache_bytes(plan.model, plan.context_tokens)
 
 

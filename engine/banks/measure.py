@@ -3,11 +3,9 @@
 from collections.abc import Iterable, Mapping
 
 from engine.banks.place import Placement
-from engine.contract.estimate import HOST_RUNTIME
+from engine.contract.ledger import HOST_RUNTIME, in_pools
 from engine.contract.plan import LedgerLine, MemoryPlan, Pool, Tier
 from engine.contract.residency import LayerResidency, ResidencyReport
-
-TRANSFER_RING = "transfer ring"  # of what lies in host memory the only part that is pinned
 
 
 def settled_ledger(
@@ -25,19 +23,7 @@ def settled_ledger(
     host = [(HOST_RUNTIME, runtime), *host_bytes.items()]
     order = [line.what for line in plan.ledger]
     device = sorted(device_bytes.items(), key=lambda line: order.index(line[0]) if line[0] in order else len(order))
-    lines: list[tuple[Pool, str, int]] = []
-    if plan.device == "cpu":
-        host = [*device, *host]
-    else:
-        lines += [(Pool.VRAM, what, size) for what, size in device]
-    tiers = (Tier.PINNED, Tier.LOCKED, Tier.PAGEABLE)
-    lines += [(Pool(tier.value), f"{tier.value} layers", held[tier]) for tier in tiers]
-    lines.append((Pool.PINNED, TRANSFER_RING, host_bytes.get(TRANSFER_RING, 0)))
-    resident = [*host, *((f"{tier.value} layers", held[tier]) for tier in (Tier.PINNED, Tier.LOCKED))]
-    lines += [(Pool.RAM, what, size) for what, size in resident]
-    committed = [*resident, ("pageable layers", held[Tier.PAGEABLE])]
-    lines += [(Pool.COMMIT, what, size) for what, size in committed]
-    return tuple(LedgerLine(pool=pool, what=what, bytes=size) for pool, what, size in lines if size)
+    return in_pools(device, host, held, on_gpu=plan.device != "cpu")
 
 
 def residency_report(

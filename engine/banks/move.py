@@ -17,9 +17,10 @@ from torch import Tensor
 from engine.banks.bank import ExpertBank
 from engine.banks.canary import pin_checked
 from engine.banks.devices import Device
-from engine.banks.place import VRAM_LAYERS, Placement
+from engine.banks.place import Placement
 from engine.banks.seats import Assignment, Mover, assign
 from engine.contract.errors import SplitpinError
+from engine.contract.ledger import VRAM_LAYERS
 from engine.contract.plan import Tier
 from engine.system.protocols import HostAllocator, HostBlock, PageLocker
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from engine.banks.bank import ExpertBank
 from engine.banks.canary import pin_checked
 from engine.banks.devices import Device
+from engine.contract.ledger import VRAM_LAYERS
 from engine.contract.plan import Tier
 from engine.contract.units import gib
 from engine.system.protocols import LockRefusedError, PageLocker, PinRefusedError
-
-VRAM_LAYERS = "expert layers"  # purpose in the device's ledger, as in the contract
 
 
 @dataclass(frozen=True, slots=True)

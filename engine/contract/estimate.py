@@ -1,4 +1,4 @@
-"""The only place where bytes are computed: slider, verdicts, refusals and the engine's own allocations.
+"""The only place where bytes are computed, with estimate_work.py: slider, verdicts, refusals, the engine's allocations.
 
 Letters as in shape.py. The engine allocates what these functions say and asserts it while building.
 """
@@ -8,13 +8,28 @@ from functools import lru_cache
 
 from pydantic import Field
 
+from engine.contract.estimate_work import unpacked_bytes, workspace_bytes
 from engine.contract.formats import ExpertStorage, MatrixStorage, WeightFormat, alike, usual_storage
-from engine.contract.plan import LedgerLine, Pool, Tier
+from engine.contract.ledger import (
+    DRIVER,
+    EXPERT_SLOTS,
+    HOST_RUNTIME,
+    KV_CACHE,
+    PREFIX_SNAPSHOTS,
+    SCRATCH,
+    STATE,
+    TRANSFER_RING,
+    UNPACKED_KV,
+    VRAM_LAYERS,
+    WEIGHTS,
+    WORKSPACE,
+    in_pools,
+)
+from engine.contract.plan import LedgerLine, MemoryPlan, Tier
 from engine.contract.record import Record
-from engine.contract.shape import ExpertShape, KvShape, LayerShape, ModelShape, StateShape, StateTensor
+from engine.contract.shape import ExpertShape, KvShape, LayerShape, ModelShape, StateTensor
 from engine.contract.units import round_up
 
-HOST_RUNTIME = "engine process"  # a reserve: nothing is allocated under this name
 PART_ALIGN = 64  # one matrix inside an expert record starts on a cache line
 BANK_ALIGN = 4096  # a bank is whole pages
 KV_PAGE_TOKENS = 256  # contexts offered to people are multiples of this
@@ -22,9 +37,7 @@ KV_VALUE_BYTES = 2  # bf16
 KV_SCALE_BYTES = 2  # bf16, of keys and values in fp8
 PREFIX_SLOTS = 4  # two conversations with two snapshots each
 PREFIX_BYTES = 1 << 30  # llama4's parts of 8,192 tokens would take more than a layer of experts
-UNPACK_STRIP_VALUES = 1 << 20  # packed weights become numbers a strip of rows at a time, at most so many of them
 RING_HALF_BYTES = 32 << 20  # some milliseconds of any bus: long beside the cost of starting a copy
-_UNPACK_VALUE_BYTES = 32  # short-lived tensors of a strip: words, numbers, scales, zero points, products
 
 
 class ExpertPart(Record):
@@ -108,11 +121,6 @@ def most_ring_experts(shape: ModelShape) -> int:
     return 2 * max(half, 1)
 
 
-def kv_value_bytes(shape: ModelShape) -> int:
-    """Bytes of one cached value: keys and values keep the type of the dense part, so 2, or 4 for fp32 checkpoints."""
-    return 4 if shape.dense_format is WeightFormat.FP32 else KV_VALUE_BYTES
-
-
 def kv_layer_bytes(kv: KvShape, context_tokens: int, bytes_per_value: int = KV_VALUE_BYTES) -> int:
     """Bytes one layer's cache takes: context_tokens, or the window where that is shorter, times K · (Dk + Dv).
 
@@ -138,7 +146,7 @@ def kv_cache_bytes(shape: ModelShape, context_tokens: int, bytes_per_value: int 
 
     `bytes_per_value` None: as the checkpoint's dense part says.
     """
-    size = bytes_per_value or kv_value_bytes(shape)
+    size = bytes_per_value or shape.value_bytes
     return sum(kv_layer_bytes(kv, context_tokens, size) for kv in shape.kv_layers)
 
 
@@ -148,13 +156,13 @@ def unpacked_kv_bytes(shape: ModelShape, context_tokens: int) -> int:
     engine/model/kv_cache.py allocates exactly this, once for all layers.
     """
     plain = (kv.model_copy(update={"fp8": False}) for kv in set(shape.kv_layers) if kv.fp8)
-    return max((kv_layer_bytes(kv, context_tokens, kv_value_bytes(shape)) for kv in plain), default=0)
+    return max((kv_layer_bytes(kv, context_tokens, shape.value_bytes) for kv in plain), default=0)
 
 
 def kv_traffic_bytes(shape: ModelShape, context_tokens: int) -> int:
     """Bytes of keys and values that one token moves: all are read; those in fp8 are unpacked first, and read again."""
     plain = (kv.model_copy(update={"fp8": False}) for kv in shape.kv_layers if kv.fp8)
-    unpacked = sum(kv_layer_bytes(kv, context_tokens, kv_value_bytes(shape)) for kv in plain)
+    unpacked = sum(kv_layer_bytes(kv, context_tokens, shape.value_bytes) for kv in plain)
     return kv_cache_bytes(shape, context_tokens) + 2 * unpacked
 
 
@@ -170,14 +178,14 @@ def state_tensor_bytes(tensor: StateTensor, bytes_per_value: int = KV_VALUE_BYTE
 
 def state_bytes(shape: ModelShape) -> int:
     """Bytes of what layers keep of a sequence whatever its length. engine/model/kv_cache.py allocates exactly this."""
-    size = kv_value_bytes(shape)
+    size = shape.value_bytes
     states = [layer.state for layer in shape.cached_layers if layer.state is not None]
     return sum(state_tensor_bytes(tensor, size) for state in states for tensor in state.tensors)
 
 
 def snapshot_bytes(shape: ModelShape, context_tokens: int) -> int:
     """Bytes of one copy of what only fits one length of a sequence: all windows and states."""
-    size = kv_value_bytes(shape)
+    size = shape.value_bytes
     windows = (kv_layer_bytes(kv, context_tokens, size) for kv in shape.kv_layers if kv.window is not None)
     return sum(windows) + state_bytes(shape)
 
@@ -218,7 +226,7 @@ class Split(Record):
     ring_staged: bool = False
 
 
-def ring_host_bytes(shape: ModelShape, split: Split) -> int:
+def ring_host_bytes(shape: ModelShape, split: Split | MemoryPlan) -> int:
     """Pinned host memory of the transfer ring: as large as its side in VRAM."""
     return split.ring_experts * slot_bytes(shape) if split.ring_staged else 0
 
@@ -229,91 +237,17 @@ def scratch_bytes(shape: ModelShape, split: Split) -> int:
     return unpacked_bytes(shape) if split.on_gpu and on_cpu else 0
 
 
-def workspace_bytes(shape: ModelShape, prefill_chunk: int, context_tokens: int = 0) -> int:
-    """Reserve for the short-lived tensors of one prefill step of T tokens, an upper bound rather than an allocation.
-
-    T · ((3 + 5 · S) · M + 4 · A · F) values of 4 bytes for S streams of hidden states and routed activations, and one
-    row of logits twice.
-    Attention over n tokens: a mask of T · n values, 4 bytes for its two forms, and what `_attention_bytes` says of the
-    hungriest layer. Packed experts are unpacked one after another: `unpacked_bytes`.
-    """
-    experts = shape.experts
-    hidden = (3 + 5 * shape.streams) * shape.hidden_size
-    values = prefill_chunk * (hidden + 4 * experts.top_k * experts.inner) + 2 * shape.vocab_size
-    size = kv_value_bytes(shape)
-    attention = max((_attention_bytes(kv, prefill_chunk, context_tokens, size) for kv in shape.kv_layers), default=0)
-    attention = max((attention, *(_state_work_bytes(state, prefill_chunk) for state in _states(shape))))
-    mask = 4 * min(prefill_chunk, context_tokens) * context_tokens
-    return 4 * values + attention + mask + unpacked_bytes(shape)
-
-
-def unpacked_bytes(shape: ModelShape) -> int:
-    """Room for one unpacked expert and what is in between; 0 where no expert has to be unpacked.
-
-    Its matrices in the type of the dense part, which engine/experts/reference_kernel.py allocates once, and a strip of
-    rows on its way.
-    """
-    matrices = unpacked_expert_bytes(shape)
-    experts = shape.experts
-    up = experts.width * experts.inner * (2 if experts.has_gate else 1)
-    return matrices + min(UNPACK_STRIP_VALUES, up) * _UNPACK_VALUE_BYTES if matrices else 0
-
-
-def unpacked_expert_bytes(shape: ModelShape) -> int:
-    """Matrices of one unpacked expert in the type of the dense part; 0 where no expert has to be unpacked."""
-    experts = shape.experts
-    if all(storage.plain_format(experts.has_bias) for storage in shape.different_storages):
-        return 0
-    return (3 if experts.has_gate else 2) * experts.width * experts.inner * kv_value_bytes(shape)
-
-
-def _attention_bytes(kv: KvShape, prefill_chunk: int, context_tokens: int, bytes_per_value: int) -> int:
-    """Short-lived tensors of one attention layer over n tokens.
-
-    Keys and values repeated for all H query heads, which transformers' `sdpa_attention_forward` does whenever there is
-    a mask. Without a fused kernel also the scores, T · n · H values in three copies (sum with the mask, with the sinks,
-    softmax: `eager_attention_forward` of gpt_oss). Latents expanded to keys and values of all heads, once from the
-    projection and once more as keys with their rotated part (`expand_kv` of deepseek_v3). Scores of the index, in fp32
-    twice and once more with the mask, and the mask of the chosen tokens (`DeepseekV32Indexer`); the same for pooled
-    entries, which attention sees behind its window. Biases of distances for every pair of tokens and head, picked from
-    those of all distances, and scores in fp32 twice (`InklingRelativeLogits`).
-    """
-    heads = kv.n_heads or kv.n_kv_heads
-    seen = context_tokens if kv.window is None else min(context_tokens, kv.window + prefill_chunk)
-    values = kv.key_dim if kv.keys_are_values else kv.value_dim
-    repeated = heads * (kv.key_dim + values) if heads != kv.n_kv_heads else 0
-    new = min(prefill_chunk, context_tokens)
-    scores = 3 * new * heads if kv.writes_scores else 0
-    biases = new * heads * (seen * (2 * bytes_per_value + 8) + 2 * kv.bias_extent * bytes_per_value)
-    index = 4 * new * (2 * kv.index_heads + 3) if kv.index_heads else 0
-    if kv.expanded_values:
-        repeated = 2 * kv.expanded_values
-    chosen_of = sum(context_tokens // entries.step for entries in kv.pooled if entries.index) if kv.pooled else seen
-    seen += sum(context_tokens // entries.step for entries in kv.pooled if not entries.index)
-    return seen * (repeated + scores) * bytes_per_value + chosen_of * index + (biases if kv.bias_extent else 0)
-
-
-def _states(shape: ModelShape) -> set[StateShape]:
-    """The different states that layers keep."""
-    return {layer.state for layer in shape.layers if layer.state is not None}
-
-
-def _state_work_bytes(state: StateShape, prefill_chunk: int) -> int:
-    """Short-lived fp32 tensors of a layer that keeps a state; where that is more, they stand for attention's."""
-    return 4 * round_up(prefill_chunk, state.work_block) * state.work_values
-
-
 class ContextBytes:
     """KV cache and workspace as a function of the context, and its inverse; layers that are alike are counted once."""
 
     def __init__(self, shape: ModelShape, prefill_chunk: int) -> None:
         groups = Counter(shape.kv_layers)
         kinds = [LayerShape(index=0, kv=kv) for kv in groups]
-        kinds += [LayerShape(index=0, state=state) for state in _states(shape)]
+        kinds += [LayerShape(index=0, state=state) for state in shape.different_states]
         self._kinds = shape.model_copy(update={"layers": tuple(kinds)})
         self._counts = tuple(groups.items())
         self._state_bytes = state_bytes(shape)
-        self._value_bytes = kv_value_bytes(shape)
+        self._value_bytes = shape.value_bytes
         self._prefill_chunk = prefill_chunk
         self._most = shape.max_context_tokens
 
@@ -338,45 +272,28 @@ class ContextBytes:
 
 
 def ledger(shape: ModelShape, split: Split, costs: Costs) -> tuple[LedgerLine, ...]:
-    """Every allocation of a split, one line each. Without a GPU the device lines count against RAM.
-
-    Pools: a pinned bank counts against pinned, ram and commit; a locked one against locked, ram and commit; a pageable
-    one against pageable and commit.
-    """
+    """Every allocation of a split, one line for each pool. Without a GPU the device lines count against RAM."""
     held = dict.fromkeys(Tier, 0)
     for tier, size in zip(split.tiers, banks(shape), strict=True):
         held[tier] += size
     device = [
-        ("weights", shape.dense_bytes),
-        ("KV cache", kv_cache_bytes(shape, split.context_tokens)),
-        ("unpacked KV", unpacked_kv_bytes(shape, split.context_tokens)),
-        ("state", state_bytes(shape)),
-        ("workspace", workspace_bytes(shape, split.prefill_chunk, split.context_tokens)),
+        (WEIGHTS, shape.dense_bytes),
+        (KV_CACHE, kv_cache_bytes(shape, split.context_tokens)),
+        (UNPACKED_KV, unpacked_kv_bytes(shape, split.context_tokens)),
+        (STATE, state_bytes(shape)),
+        (WORKSPACE, workspace_bytes(shape, split.prefill_chunk, split.context_tokens)),
     ]
     if split.on_gpu:
         device += [
-            ("expert layers", held[Tier.VRAM]),
-            ("expert slots", split.expert_slots * slot_bytes(shape)),
-            ("transfer ring", split.ring_experts * slot_bytes(shape)),
-            ("driver", costs.context_bytes),
+            (VRAM_LAYERS, held[Tier.VRAM]),
+            (EXPERT_SLOTS, split.expert_slots * slot_bytes(shape)),
+            (TRANSFER_RING, split.ring_experts * slot_bytes(shape)),
+            (DRIVER, costs.context_bytes),
         ]
-    ring = ring_host_bytes(shape, split)
     host = [
         (HOST_RUNTIME, costs.host_runtime_bytes),
-        ("prefix snapshots", prefix_bytes(shape, split.context_tokens)),
-        ("scratch", scratch_bytes(shape, split)),
-        ("transfer ring", ring),
+        (PREFIX_SNAPSHOTS, prefix_bytes(shape, split.context_tokens)),
+        (SCRATCH, scratch_bytes(shape, split)),
+        (TRANSFER_RING, ring_host_bytes(shape, split)),
     ]
-    lines = [LedgerLine(pool=Pool.VRAM, what=what, bytes=size) for what, size in device if split.on_gpu]
-    if not split.on_gpu:
-        host = [*device, *host]
-    lines += [
-        LedgerLine(pool=Pool(tier.value), what=f"{tier.value} layers", bytes=held[tier])
-        for tier in (Tier.PINNED, Tier.LOCKED, Tier.PAGEABLE)
-    ]
-    lines.append(LedgerLine(pool=Pool.PINNED, what="transfer ring", bytes=ring))
-    resident = [*host, *((f"{tier.value} layers", held[tier]) for tier in (Tier.PINNED, Tier.LOCKED))]
-    lines += [LedgerLine(pool=Pool.RAM, what=what, bytes=size) for what, size in resident]
-    committed = [*resident, ("pageable layers", held[Tier.PAGEABLE])]
-    lines += [LedgerLine(pool=Pool.COMMIT, what=what, bytes=size) for what, size in committed]
-    return tuple(line for line in lines if line.bytes)
+    return in_pools(device, host, held, on_gpu=split.on_gpu)

@@ -7,14 +7,14 @@ then one bank after another, first those for VRAM. A tensor that has to be conve
 from collections.abc import Mapping
 
 from engine.contract.errors import NotEnoughCommitError, NotEnoughRamError
-from engine.contract.estimate import HOST_RUNTIME, kv_value_bytes
+from engine.contract.ledger import HOST_RUNTIME
 from engine.contract.plan import MemoryPlan, Pool
 from engine.contract.shape import ModelShape
 
 
 def largest_dense_tensor_bytes(shape: ModelShape) -> int:
     """The embedding: vocabulary times model width."""
-    return shape.vocab_size * shape.hidden_size * kv_value_bytes(shape)
+    return shape.vocab_size * shape.hidden_size * shape.value_bytes
 
 
 def gpu_load_peak(

@@ -17,6 +17,7 @@ from engine.contract.errors import (
     PlanMismatchError,
 )
 from engine.contract.estimate import Costs, Split, ledger
+from engine.contract.ledger import DRIVER, HOST_RUNTIME
 from engine.contract.plan import LedgerLine, MemoryPlan, Pool, Tier
 from engine.contract.record import Record
 from engine.contract.units import gib
@@ -152,8 +153,8 @@ def _ledger(plan: MemoryPlan) -> tuple[LedgerLine, ...]:
 def _costs(plan: MemoryPlan) -> Costs:
     lines = {(line.pool, line.what): line.bytes for line in plan.ledger}
     return Costs(
-        context_bytes=lines.get((Pool.VRAM, "driver"), 0),
-        host_runtime_bytes=lines.get((Pool.COMMIT, "engine process"), 0),
+        context_bytes=lines.get((Pool.VRAM, DRIVER), 0),
+        host_runtime_bytes=lines.get((Pool.COMMIT, HOST_RUNTIME), 0),
     )
 
 

@@ -165,6 +165,16 @@ class ModelShape(Record):
         return self.blocked
 
     @property
+    def value_bytes(self) -> int:
+        """Bytes of one value the model computes with: 2, or 4 where the dense part is stored in fp32."""
+        return 4 if self.dense_format is WeightFormat.FP32 else 2
+
+    @property
+    def different_states(self) -> frozenset[StateShape]:
+        """The states that layers keep, each once."""
+        return frozenset(layer.state for layer in self.layers if layer.state is not None)
+
+    @property
     def kv_dtype(self) -> KvType:
         """What keys and values are kept in."""
         if any(kv.fp8 for kv in self.kv_layers):

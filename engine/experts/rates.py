@@ -14,6 +14,7 @@ import torch
 from engine.banks.bank import PLAIN_DTYPES
 from engine.banks.devices import Device
 from engine.contract.formats import WeightFormat
+from engine.contract.ledger import EXPERT_SLOTS
 from engine.contract.plan import SimulatedGpu
 from engine.contract.rates import KernelRates, MeasuredRates
 from engine.contract.units import MIB
@@ -151,7 +152,7 @@ def _gpu(device: Device, bank_bytes: int, formats: Sequence[WeightFormat]) -> di
 def _copy_rates(device: Device, block: HostBlock) -> tuple[float, float]:
     """Bytes a second from ordinary and from pinned memory, on the way on which expert slots are filled."""
     source = torch.frombuffer(block.buffer, dtype=torch.uint8)
-    target = device.allocate(block.nbytes, "expert slots")
+    target = device.allocate(block.nbytes, EXPERT_SLOTS)
 
     def copy() -> None:
         device.copy_in(target, source, device.mark())

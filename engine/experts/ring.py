@@ -13,8 +13,8 @@ from torch import Tensor
 
 from engine.banks.bank import ExpertBank
 from engine.banks.devices import Device, Mark
-from engine.banks.measure import TRANSFER_RING
 from engine.contract.errors import PlanMismatchError
+from engine.contract.ledger import TRANSFER_RING
 from engine.experts.policy import runs
 from engine.system.protocols import HostAllocator, HostBlock, PinRefusedError
 

@@ -7,10 +7,9 @@ from torch import Tensor
 from engine.banks.bank import ExpertBank
 from engine.banks.devices import Device, Mark
 from engine.contract.errors import PlanMismatchError
+from engine.contract.ledger import EXPERT_SLOTS
 from engine.experts.ring import TransferRing
 from engine.experts.slots import ExpertId, SlotTable
-
-EXPERT_SLOTS = "expert slots"  # purpose in the device's ledger, as in the contract
 
 
 class SlotPool:

@@ -21,9 +21,9 @@ from engine.checkpoint.meter import Meter
 from engine.checkpoint.reader_threads import OpenFile, open_weights
 from engine.contract.errors import UnsupportedModelError
 from engine.contract.events import Event, LayerSettled, Loading, Stage
+from engine.contract.ledger import WEIGHTS
 from engine.contract.load_peak import check_headroom
 from engine.contract.plan import MemoryPlan, Tier
-from engine.model.dense import WEIGHTS
 from engine.model.expert_map import ExpertMap
 from engine.model.filling import filled_banks
 from engine.model.kv_cache import check_layers

@@ -11,10 +11,11 @@ from contextlib import ExitStack
 
 from torch import Tensor
 
-from engine.banks.measure import TRANSFER_RING, residency_report
+from engine.banks.measure import residency_report
 from engine.banks.move import TierChange
 from engine.contract.errors import SplitpinError, in_words
-from engine.contract.estimate import slot_bytes
+from engine.contract.estimate import ring_host_bytes
+from engine.contract.ledger import TRANSFER_RING
 from engine.contract.plan import MemoryPlan, Pool, Tier
 from engine.contract.plan_change import MovePeak, check_change, check_peak
 from engine.contract.residency import ResidencyReport
@@ -68,7 +69,7 @@ class PlanChange:
     def peak(self) -> MovePeak:
         """What the change takes beside what is held. VRAM never holds more than the larger of the two splits."""
         more = _host_bytes(self._new) - _host_bytes(self._old)
-        ring = _ring_bytes(self._new) if self._renews_ring else 0
+        ring = ring_host_bytes(self._new.model, self._new) if self._renews_ring else 0
         return MovePeak(
             host_bytes=self._tiers.new_host_bytes + max(more, 0) + ring,
             pinned_bytes=self._tiers.new_bytes(Tier.PINNED) + ring,
@@ -162,7 +163,7 @@ class PlanChange:
         undo.callback(parts.close_ring)
         parts.open_ring(self._new)
         if parts.ring_cause is not None:
-            size = _ring_bytes(self._new)
+            size = ring_host_bytes(self._new.model, self._new)
             raise RingRefusedError(
                 f"The transfer ring could not be pinned: {parts.ring_cause}",
                 "Start the engine again with this split.",
@@ -235,11 +236,6 @@ class PlanChange:
 
 def _ring(plan: MemoryPlan) -> tuple[int, bool]:
     return plan.ring_experts, plan.ring_staged
-
-
-def _ring_bytes(plan: MemoryPlan) -> int:
-    """Pinned host memory of the transfer ring."""
-    return plan.ring_experts * slot_bytes(plan.model) if plan.ring_staged else 0
 
 
 def _host_bytes(plan: MemoryPlan) -> int:

@@ -15,6 +15,7 @@ from engine.contract.checkpoint_names import COMPUTED
 from engine.contract.checkpoint_packed import PackedTensor, sort_packed
 from engine.contract.errors import ModelFileError, NotEnoughVramError, UnsupportedModelError, in_words
 from engine.contract.formats import WeightFormat
+from engine.contract.ledger import WEIGHTS
 from engine.experts.dequant.code import Pieces, code_of, unreadable
 from engine.experts.dequant.matrix import dequantise
 from engine.model.experts_function import IMPLEMENTATION, register, without_experts
@@ -23,8 +24,8 @@ from engine.model.inkling_text import loading_name, runs_text_alone
 from engine.model.packed_map import read_bytes, read_entry
 from engine.model.text_inside import inside_whole
 
-WEIGHTS = "weights"  # purpose in the device's ledger, as in the contract
 DENSE_DTYPES = {WeightFormat.FP32: torch.float32, WeightFormat.BF16: torch.bfloat16, WeightFormat.FP16: torch.float16}
+
 
 class LazyTensor:
     """A tensor on disk as transformers' loader wants it: indexing with `...` reads it."""

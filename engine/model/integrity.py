@@ -7,13 +7,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from engine.banks.devices import Device
-from engine.banks.measure import TRANSFER_RING
-from engine.banks.place import VRAM_LAYERS
 from engine.contract.estimate import slot_bytes
+from engine.contract.ledger import (
+    EXPERT_SLOTS,
+    KV_CACHE,
+    STATE,
+    TRANSFER_RING,
+    UNPACKED_KV,
+    VRAM_LAYERS,
+    WEIGHTS,
+)
 from engine.contract.plan import Tier
-from engine.experts.transfer import EXPERT_SLOTS
-from engine.model.dense import WEIGHTS
-from engine.model.kv_cache import KV_CACHE, STATE
 from engine.model.parts import Parts
 
 
@@ -56,6 +60,7 @@ def _device(parts: Parts) -> Iterator[str]:
     cache = parts.cache
     owned = {
         KV_CACHE: 0 if cache is None else cache.nbytes,
+        UNPACKED_KV: 0 if cache is None else cache.unpacked_nbytes,
         STATE: 0 if cache is None else cache.state_nbytes,
         EXPERT_SLOTS: 0 if parts.slots is None else parts.slots.nbytes,
         TRANSFER_RING: 0 if parts.ring is None else parts.ring.nbytes,

@@ -19,13 +19,13 @@ from engine.contract.errors import PlanMismatchError
 from engine.contract.estimate import (
     kv_cache_bytes,
     kv_layer_bytes,
-    kv_value_bytes,
     prefix_slots,
     snapshot_bytes,
     state_bytes,
     state_tensor_bytes,
     unpacked_kv_bytes,
 )
+from engine.contract.ledger import KV_CACHE, STATE, UNPACKED_KV
 from engine.contract.shape import LayerShape, ModelShape, StateTensor
 from engine.model.dense import model_class
 from engine.model.index_layers import attention_layer, has_index
@@ -34,10 +34,6 @@ from engine.model.pooled_layers import PooledKvLayer, check_pools, is_pending
 from engine.model.prefix import Move
 from engine.model.snapshots import Snapshots
 from engine.model.state_layers import IndexedKvStateLayer, KvStateLayer, StateLayer
-
-KV_CACHE = "KV cache"  # purposes in the device's ledger, as in the contract
-STATE = "state"
-UNPACKED_KV = "unpacked KV"
 
 
 class KvCache(Cache):
@@ -50,7 +46,7 @@ class KvCache(Cache):
             PlanMismatchError: the bytes are not those of the plan.
             NotEnoughVramError: they do not fit.
         """
-        value_bytes = kv_value_bytes(shape)
+        value_bytes = shape.value_bytes
         if dtype.itemsize != value_bytes:
             raise PlanMismatchError(
                 f"The model computes in {dtype}, {dtype.itemsize} B a value; the plan counts {value_bytes} B.",
@@ -65,11 +61,16 @@ class KvCache(Cache):
         size = unpacked_kv_bytes(shape, context_tokens)
         self._unpacked = device.allocate(size, UNPACKED_KV) if size else None
         layers = [self._layer(layer) for layer in shape.cached_layers]
-        _must_equal("KV cache", self.nbytes, kv_cache_bytes(shape, context_tokens))
+        _must_equal(KV_CACHE, self.nbytes, kv_cache_bytes(shape, context_tokens))
         _must_equal("states of a sequence", self.state_nbytes, state_bytes(shape))
         self.slots = prefix_slots(shape)
         self.snapshots = Snapshots(self.slots or 0, snapshot_bytes(shape, context_tokens), layers)
         Cache.__init__(self, layers=layers)  # not super(): a model may ask for a kind of cache that is built otherwise
+
+    @property
+    def unpacked_nbytes(self) -> int:
+        """Room in which keys and values in fp8 are unpacked; 0 where none are."""
+        return 0 if self._unpacked is None else self._unpacked.nbytes
 
     def _layer(self, layer: LayerShape) -> Any:
         if layer.kv is None and layer.state is None:
@@ -129,8 +130,7 @@ class KvCache(Cache):
         self.snapshots.close()
         if self.layers:
             self.layers = []
-            unpacked = 0 if self._unpacked is None else self._unpacked.nbytes
-            self._unpacked = None
+            unpacked, self._unpacked = self.unpacked_nbytes, None
             for size, what in ((self.nbytes, KV_CACHE), (unpacked, UNPACKED_KV), (self.state_nbytes, STATE)):
                 if size:
                     self._device.release(size, what)

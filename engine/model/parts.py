@@ -12,9 +12,10 @@ import torch
 from engine.banks.arena import BankArena
 from engine.banks.bank import ExpertBank
 from engine.banks.devices import Device
-from engine.banks.measure import TRANSFER_RING
-from engine.contract.estimate import slot_bytes, unpacked_bytes
+from engine.contract.estimate import slot_bytes
+from engine.contract.estimate_work import unpacked_bytes
 from engine.contract.formats import ExpertStorage
+from engine.contract.ledger import DRIVER, PREFIX_SNAPSHOTS, SCRATCH, TRANSFER_RING, WORKSPACE
 from engine.contract.plan import MemoryPlan, Pool, Tier
 from engine.experts.expert_kernel import ExpertKernel, TorchKernel, kernel_for
 from engine.experts.layer import ExpertLayer, InPlace, RecordStream, ThroughRing, ThroughSlots, Way
@@ -27,12 +28,10 @@ from engine.experts.transfer import SlotPool
 from engine.model.dense import DENSE_DTYPES
 from engine.model.experts_function import ExpertsModule, ModuleMath
 from engine.model.kv_cache import KvCache, cache_for
-from engine.model.snapshots import PREFIX_SNAPSHOTS
 
 _log = logging.getLogger(__name__)
 _MATRICES = 16  # of a usual model some 100 MB
-SCRATCH = "scratch"  # where the CPU unpacks experts beside a GPU; purpose in the ledger, as in the contract
-RESERVES = ("workspace", "driver")  # counted by the plan, allocated by torch and the driver while they work
+RESERVES = (WORKSPACE, DRIVER)  # counted by the plan, allocated by torch and the driver while they work
 
 
 class Parts:

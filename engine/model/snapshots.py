@@ -8,8 +8,6 @@ from torch import Tensor
 
 from engine.contract.errors import NotEnoughRamError, PlanMismatchError
 
-PREFIX_SNAPSHOTS = "prefix snapshots"  # as in the contract's ledger
-
 
 class Snapshots:
     """A fixed number of slots, each as large as all windows and states of a sequence."""

@@ -5,7 +5,7 @@ from functools import partial
 
 from torch import Tensor
 
-from engine.contract.estimate import UNPACK_STRIP_VALUES
+from engine.contract.estimate_work import UNPACK_STRIP_VALUES
 from engine.experts.dequant.code import Kind, MatrixCode, Pieces, Rows
 from engine.experts.dequant.floats import fp8_rows, plain_rows
 from engine.experts.dequant.fp4 import fp4_rows

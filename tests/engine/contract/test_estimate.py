@@ -20,8 +20,8 @@ from engine.contract.estimate import (
     kv_layer_bytes,
     ledger,
     state_bytes,
-    workspace_bytes,
 )
+from engine.contract.estimate_work import workspace_bytes
 from engine.contract.families_anatomy import Family
 from engine.contract.families_facts import ConfigFacts
 from engine.contract.formats import WeightFormat

@@ -15,8 +15,8 @@ from engine.contract.estimate import (
     snapshot_bytes,
     state_bytes,
     unpacked_kv_bytes,
-    workspace_bytes,
 )
+from engine.contract.estimate_work import workspace_bytes
 from engine.contract.kv_types import kept_in, why_not_fp8
 from engine.contract.plan import Pool, Tier
 from engine.contract.shape import ModelShape

@@ -9,7 +9,8 @@ import torch
 
 from engine.banks.cpu_device import CpuDevice
 from engine.contract.checkpoint import read_shape
-from engine.contract.estimate import kv_cache_bytes, prefix_bytes, unpacked_kv_bytes, workspace_bytes
+from engine.contract.estimate import kv_cache_bytes, prefix_bytes, unpacked_kv_bytes
+from engine.contract.estimate_work import workspace_bytes
 from engine.contract.kv_types import kept_in, why_not_fp8
 from engine.model.dense import model_class
 from engine.model.kv_cache import KvCache, cache_for
@@ -62,6 +63,7 @@ def test_what_fp8_takes_is_what_was_planned(family: str, layers: str, start: Sta
     assert settled["KV cache"] == kv_cache_bytes(plan.model, 120)
     assert settled["unpacked KV"] == unpacked_kv_bytes(plan.model, 120)
     assert settled.get("prefix snapshots", 0) == prefix_bytes(plan.model, 120)
+    assert model.check_integrity() == ()
 
 
 def test_closing_gives_back_the_room_for_unpacking(checkpoint: Callable[[str], TinyModel]) -> None:

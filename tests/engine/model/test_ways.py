@@ -8,7 +8,8 @@ import torch
 
 from engine.banks.bank import ExpertBank
 from engine.banks.simulated_device import SimulatedDevice
-from engine.contract.estimate import slot_bytes, unpacked_bytes, unpacked_expert_bytes
+from engine.contract.estimate import slot_bytes
+from engine.contract.estimate_work import unpacked_bytes, unpacked_expert_bytes
 from engine.contract.plan import MemoryPlan, Pool, SimulatedGpu, Tier
 from engine.experts.layer import ExpertLayer, ThroughSlots
 from engine.experts.policy import ExpertRates, StepRates

@@ -8,7 +8,8 @@ import torch
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
 from engine.contract.checkpoint import read_shape
-from engine.contract.estimate import kv_cache_bytes, state_bytes, workspace_bytes
+from engine.contract.estimate import kv_cache_bytes, state_bytes
+from engine.contract.estimate_work import workspace_bytes
 from engine.model.dense import model_class
 from tests.support.live_memory import LiveMemory
 from tests.support.reference import random_prompt
