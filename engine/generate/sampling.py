@@ -30,13 +30,18 @@ class Candidates:
 
 
 def penalise_repeats(logits: Tensor, seen_ids: Collection[int], penalty: float) -> Tensor:
-    """Divide positive and multiply negative logits of seen tokens by `penalty` (CTRL, Keskar et al. 2019)."""
+    """Divide positive and multiply negative logits of seen tokens by `penalty` (CTRL, Keskar et al. 2019).
+
+    What would be too large for a float32 becomes the largest, so that logits stay finite with any penalty.
+    """
     if penalty == 1.0 or not seen_ids:
         return logits
     places = torch.tensor(sorted(seen_ids), dtype=torch.int64)
-    seen = logits[places]
+    seen = logits[places].double()
+    limits = torch.finfo(logits.dtype)
+    moved = torch.where(seen > 0, seen / penalty, seen * penalty).clamp(limits.min, limits.max)
     changed = logits.clone()
-    changed[places] = torch.where(seen > 0, seen / penalty, seen * penalty)
+    changed[places] = torch.where(seen.isfinite(), moved, seen).to(logits.dtype)  # impossible tokens stay impossible
     return changed
 
 
@@ -47,7 +52,7 @@ def candidates(logits: Tensor, sampling: Sampling) -> Candidates:
         logits: [V] float32, penalties applied.
         sampling: `temperature` must be above 0.
     """
-    scaled = logits.double() / sampling.temperature
+    scaled = (logits.double() - logits.max()) / sampling.temperature  # at most 0: finite with any temperature
     log_total = torch.logsumexp(scaled, dim=0)
     size = logits.shape[0]
     if 0 < sampling.top_k < size:

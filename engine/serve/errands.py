@@ -39,7 +39,7 @@ def read_wish(body: bytes) -> MemoryPlan | PlanWish:
     """
     try:
         fields = json.loads(body)
-    except ValueError as cause:
+    except (ValueError, RecursionError) as cause:
         raise ApiError(400, f"The body is not JSON: {cause}.") from cause
     kind: type[MemoryPlan] | type[PlanWish] = MemoryPlan if isinstance(fields, dict) and "model" in fields else PlanWish
     try:
@@ -51,8 +51,10 @@ def read_wish(body: bytes) -> MemoryPlan | PlanWish:
         raise ApiError(400, f"{param}: {message}" if param else message, param=param, code="plan") from cause
 
 
-def run_errand(errand: Errand, model: "LanguageModel", report: Callable[[PlanChanged], None]) -> None:
-    """Change the split and answer.
+def run_errand(
+    errand: Errand, model: "LanguageModel", report: Callable[[PlanChanged], None], settled: Callable[[], None]
+) -> None:
+    """Change the split and answer. `settled` is called when it is over, before anybody hears of it.
 
     Raises:
         ChangeNotUndoneError: the model cannot be used any more; whoever asked is told first.
@@ -71,9 +73,11 @@ def run_errand(errand: Errand, model: "LanguageModel", report: Callable[[PlanCha
         raise
     except Exception as error:
         log.warning("the split was not changed: %s", error, exc_info=not isinstance(error, SplitpinError))
+        settled()
         errand.done.set_exception(answer_problem(error, "while the split was changed"))
         return
     changed = PlanChanged(plan=plan, residency=residency, took_s=time.monotonic() - began_s)
     log.info("the split was changed in %.1f s", changed.took_s)
+    settled()
     report(changed)
     errand.done.set_result(changed)

@@ -41,7 +41,7 @@ class Idle(Enum):
 
 
 class Line:
-    """Jobs that wait. Any thread may put and drop; one takes, and is busy with what it took until it comes back."""
+    """Jobs that wait. Any thread may put and drop; one takes, and is busy with what it took until `finished`."""
 
     def __init__(self) -> None:
         self._jobs: deque[Job | Errand] = deque()
@@ -88,6 +88,11 @@ class Line:
                 return None
             self._busy = True
             return self._jobs.popleft()
+
+    def finished(self) -> None:
+        """What was taken is done; said before its client is told, who may at once ask for an errand."""
+        with self._changed:
+            self._busy = False
 
     def close(self) -> None:
         """Nobody can join any more."""

@@ -209,10 +209,14 @@ class Session:
         if self._stopping.is_set():
             errand.done.set_exception(_stopping())
             return loaded
-        run_errand(errand, loaded.model, self._report)
         model = loaded.model
-        self._loaded = replace(loaded, prompts=PromptMaker(model.tokenizer, model.context_tokens))
-        return self._loaded
+
+        def settled() -> None:
+            self._loaded = replace(loaded, prompts=PromptMaker(model.tokenizer, model.context_tokens))
+            self._line.finished()
+
+        run_errand(errand, model, self._report, settled)
+        return self._loaded or loaded
 
     def _answer(self, loaded: _Loaded, pulse: Pulse, job: Job) -> bool:
         """Answer one request; False: it failed or was cancelled."""
@@ -232,10 +236,12 @@ class Session:
             try:
                 recover(loaded.model, error)
             finally:  # a GPU that is lost fails here too, and ends the engine
+                self._line.finished()
                 job.listener.failed(problem)
             return False
         finally:
             pulse.abandon()
+        self._line.finished()
         if outcome.finish_reason == "cancelled" and self._stopping.is_set():
             job.listener.failed(_stopped())
         else:

@@ -111,6 +111,21 @@ def test_a_token_that_is_impossible_is_never_drawn() -> None:
     assert {sampler.pick(torch.tensor([-math.inf, 0.0, -math.inf])) for _ in range(50)} == {1}
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1e-320, 1e-30, 1e308])
+@pytest.mark.parametrize("penalty", [1e-320, 1e-30, 1.0, 1e308])
+@pytest.mark.parametrize("min_p", [0.0, 1.0])
+def test_any_temperature_and_penalty_give_a_possible_token(temperature: float, penalty: float, min_p: float) -> None:
+    sampling = Sampling(temperature=temperature, top_p=1.0, min_p=min_p, repetition_penalty=penalty, seed=1)
+    sampler = Sampler(sampling, prompt_ids=[0, 1, 2, 4])
+    logits = torch.tensor([-math.inf, 3.0, -2.0, 1.0, 0.0])
+    assert {sampler.pick(logits) for _ in range(20)} <= {1, 2, 3, 4}
+
+
+def test_a_temperature_close_to_nothing_takes_the_best() -> None:
+    sampler = Sampler(Sampling(temperature=1e-320, top_p=1.0, seed=1), prompt_ids=[])
+    assert {sampler.pick(torch.tensor([1.0, 3.0, 2.0])) for _ in range(20)} == {1}
+
+
 def test_the_request_wins_over_the_model_and_the_model_over_our_defaults() -> None:
     model = {"temperature": 0.6, "top_k": 20.0}
     named = sampling_for({"temperature": 0.0, "top_k": None}, model, seed=4)

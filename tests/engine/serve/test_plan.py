@@ -1,15 +1,18 @@
 """POST /v1/plan: another split for an idle engine."""
 
 import threading
+from concurrent.futures import Future
 
 import httpx
 import pytest
 
-from engine.contract.errors import NotEnoughVramError
+from engine.contract.errors import ContextTooLongError, NotEnoughVramError, SplitpinError
 from engine.contract.events import PlanChanged
 from engine.contract.plan import MemoryPlan, Tier
 from engine.contract.plan_change import PlanWish, changed_plan
+from engine.generate.request import Outcome
 from engine.model.change import ChangeNotUndoneError
+from engine.serve.openai import ChatRequest
 from engine.system.protocols import PinRefusedError
 from tests.engine.serve.conftest import PATIENCE_S, Serve, Served
 from tests.support.fake_model import RESIDENCY, FakeModel
@@ -69,8 +72,9 @@ def test_a_plan_that_is_none_is_a_400_and_changes_nothing(serve: Serve, body: ob
     assert not served.seen("plan_changed")
 
 
-def test_what_is_no_json_is_said_to_be_none(serve: Serve) -> None:
-    response = serve().client.post("/v1/plan", content=b"{")
+@pytest.mark.parametrize("body", [b"{", b"", b"[" * 100_000, b'{"a":' * 100_000, b'{"a":' + b"9" * 5000 + b"}"])
+def test_what_is_no_json_is_said_to_be_none(serve: Serve, body: bytes) -> None:
+    response = serve().client.post("/v1/plan", content=body)
     assert (response.status_code, response.json()["error"]["type"]) == (400, "invalid_request_error")
     assert "not JSON" in response.json()["error"]["message"]
 
@@ -107,6 +111,61 @@ def test_a_busy_engine_says_so(serve: Serve) -> None:
     served.model.prefill_gate.open()
     chat.join(PATIENCE_S)
     served.wait_for("request_done")
+
+
+class AsksForAnother:
+    """Asks for another split in the moment it hears how its request ended."""
+
+    def __init__(self, served: Served) -> None:
+        self.served = served
+        self.changes: list[Future[PlanChanged]] = []
+        self.heard = threading.Event()
+
+    def text(self, piece: str) -> None: ...
+
+    def done(self, outcome: Outcome) -> None:
+        self.ask(256)
+
+    def failed(self, problem: SplitpinError) -> None:
+        self.ask(256)
+
+    def ask(self, context_tokens: int) -> None:
+        try:
+            self.changes.append(self.served.session.change_plan(PlanWish(context_tokens=context_tokens)))
+        finally:
+            self.heard.set()
+
+    def submit(self) -> None:
+        asked = ChatRequest.model_validate({"messages": [{"role": "user", "content": "hi"}], "temperature": 0})
+        self.served.session.submit(self.served.session.prepare("first", asked), self, accepted_s=0.0)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_who_has_heard_the_end_of_an_answer_finds_the_engine_idle(serve: Serve, fails: bool) -> None:
+    served = serve(FakeModel(fail_prefill=lambda: RuntimeError("scripted") if fails else None))
+    client = AsksForAnother(served)
+    client.submit()
+    assert client.heard.wait(PATIENCE_S)
+    assert [change.result(PATIENCE_S).plan.context_tokens for change in client.changes] == [256]
+
+
+def test_who_has_heard_of_a_change_finds_the_engine_idle_and_the_new_context_known(serve: Serve) -> None:
+    served = serve(FakeModel(context_tokens=16))
+    client = AsksForAnother(served)
+    long = ChatRequest.model_validate({"messages": [{"role": "user", "content": "a" * 200_000}]})
+    refusals: list[SplitpinError] = []
+
+    def told(change: Future[PlanChanged]) -> None:
+        try:
+            served.session.prepare("second", long)
+        except ContextTooLongError as refusal:
+            refusals.append(refusal)
+        client.ask(128)
+
+    served.session.change_plan(PlanWish(context_tokens=256)).add_done_callback(told)
+    assert client.heard.wait(PATIENCE_S)
+    assert client.changes[0].result(PATIENCE_S).plan.context_tokens == 128
+    assert refusals[0].numbers["context_tokens"] == 256
 
 
 def test_a_question_that_comes_during_a_change_waits_for_it(serve: Serve) -> None:
