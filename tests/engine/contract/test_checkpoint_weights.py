@@ -1,7 +1,6 @@
 """Bytes of the routed experts from the headers of quantised checkpoints, in every layout that is published."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,22 @@ from engine.contract.estimate import banks, expert_record
 from engine.contract.formats import WeightFormat
 from engine.contract.shape import ModelShape
 from tests.support.model_configs import GPT_OSS_120B, MINIMAX_M25, QWEN3_30B, Config, folder_with
+from tests.support.packed_layouts import (
+    Matrix,
+    awq,
+    fp4_exponents,
+    fp8_blocks,
+    fp8_rows,
+    fp8_whole,
+    gptq,
+    int8_rows,
+    mxfp4,
+    nvfp4_modelopt,
+    nvfp4_packed,
+    packed_int,
+    plain,
+)
 from tests.support.weight_files import Tensor, tensor, write_safetensors
-
-Matrix = Callable[[int, int], dict[str, Tensor]]  # rows, columns -> suffix and tensor
 
 E, M, F = 4, 512, 256
 TINY: Config = QWEN3_30B | {
@@ -23,93 +35,6 @@ TINY: Config = QWEN3_30B | {
     "num_attention_heads": 4,
     "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 100, "torch_dtype": "bfloat16",
 }  # fmt: skip
-
-
-def _nvfp4_modelopt(rows: int, columns: int) -> dict[str, Tensor]:
-    return {
-        "weight": tensor("U8", rows, columns // 2),
-        "weight_scale": tensor("F8_E4M3", rows, columns // 16),
-        "weight_scale_2": tensor("F32"),
-        "input_scale": tensor("F32"),
-    }
-
-
-def _nvfp4_packed(rows: int, columns: int) -> dict[str, Tensor]:
-    return {
-        "weight_packed": tensor("U8", rows, columns // 2),
-        "weight_scale": tensor("F8_E4M3", rows, columns // 16),
-        "weight_global_scale": tensor("F32", 1),
-        "input_global_scale": tensor("F32", 1),
-    }
-
-
-def _fp8_blocks(scale: str, name: str = "weight_scale_inv") -> Matrix:
-    return lambda rows, columns: {
-        "weight": tensor("F8_E4M3", rows, columns),
-        name: tensor(scale, -(-rows // 128), -(-columns // 128)),
-    }
-
-
-def _fp8_whole(rows: int, columns: int) -> dict[str, Tensor]:
-    return {
-        "weight": tensor("F8_E4M3", rows, columns),
-        "weight_scale": tensor("F32"),
-        "input_scale": tensor("F32"),
-    }
-
-
-def _fp8_rows(rows: int, columns: int) -> dict[str, Tensor]:
-    return {"weight": tensor("F8_E4M3", rows, columns), "weight_scale": tensor("BF16", rows, 1)}
-
-
-def _gptq(bits: int, group: int) -> Matrix:
-    def tensors(rows: int, columns: int) -> dict[str, Tensor]:
-        groups = columns // group
-        return {
-            "qweight": tensor("I32", columns * bits // 32, rows),
-            "qzeros": tensor("I32", groups, rows * bits // 32),
-            "scales": tensor("F16", groups, rows),
-            "g_idx": tensor("I32", columns),
-        }
-
-    return tensors
-
-
-def _awq(rows: int, columns: int) -> dict[str, Tensor]:
-    return {
-        "qweight": tensor("I32", columns, rows // 8),
-        "qzeros": tensor("I32", columns // 128, rows // 8),
-        "scales": tensor("F16", columns // 128, rows),
-    }
-
-
-def _packed_int(symmetric: bool) -> Matrix:
-    def tensors(rows: int, columns: int) -> dict[str, Tensor]:
-        found = {
-            "weight_packed": tensor("I32", rows, columns // 8),
-            "weight_scale": tensor("BF16", rows, columns // 128),
-            "weight_shape": tensor("I64", 2),
-        }
-        return found if symmetric else {**found, "weight_zero_point": tensor("I32", rows // 8, columns // 128)}
-
-    return tensors
-
-
-def _mxfp4(rows: int, columns: int) -> dict[str, Tensor]:
-    return {"weight_packed": tensor("U8", rows, columns // 2), "weight_scale": tensor("U8", rows, columns // 32)}
-
-
-def _fp4_exponents(rows: int, columns: int) -> dict[str, Tensor]:
-    """DeepSeek V4: two fp4 numbers in an int8, one exponent per 32."""
-    return {"weight": tensor("I8", rows, columns // 2), "scale": tensor("F8_E8M0", rows, columns // 32)}
-
-
-def _int8_rows(rows: int, columns: int) -> dict[str, Tensor]:
-    return {"weight": tensor("I8", rows, columns), "weight_scale": tensor("BF16", rows, 1)}
-
-
-def _plain(dtype: str) -> Matrix:
-    return lambda rows, columns: {"weight": tensor(dtype, rows, columns)}
 
 
 def _experts(
@@ -144,41 +69,41 @@ WEIGHTS = 3 * E * M * F  # of one layer
 @pytest.mark.parametrize(
     ("matrix", "expected", "bank", "beside"),
     [
-        pytest.param(_plain("BF16"), WeightFormat.BF16, 2 * WEIGHTS, 0, id="bf16"),
-        pytest.param(_plain("F16"), WeightFormat.FP16, 2 * WEIGHTS, 0, id="fp16"),
-        pytest.param(_plain("F32"), WeightFormat.FP32, 4 * WEIGHTS, 0, id="fp32"),
-        pytest.param(_fp8_whole, WeightFormat.FP8, WEIGHTS, 3 * E * 4, id="fp8 one scale"),
-        pytest.param(_fp8_rows, WeightFormat.FP8_CHANNEL, WEIGHTS + E * (2 * F + M) * 2, 0, id="fp8 rows"),
-        pytest.param(_fp8_blocks("F32"), WeightFormat.FP8_BLOCK, None, 0, id="fp8 blocks fp32"),
-        pytest.param(_fp8_blocks("BF16"), WeightFormat.FP8_BLOCK, None, 0, id="fp8 blocks bf16"),
-        pytest.param(_fp8_blocks("F8_E8M0"), WeightFormat.FP8_BLOCK, None, 0, id="fp8 blocks ue8m0"),
-        pytest.param(_nvfp4_modelopt, WeightFormat.NVFP4, WEIGHTS * 9 // 16, 3 * E * 4, id="NVFP4 modelopt"),
-        pytest.param(_nvfp4_packed, WeightFormat.NVFP4, WEIGHTS * 9 // 16, 3 * E * 4, id="NVFP4 compressed-tensors"),
-        pytest.param(_mxfp4, WeightFormat.MXFP4, WEIGHTS * 17 // 32, 0, id="MXFP4"),
-        pytest.param(_fp4_exponents, WeightFormat.MXFP4, WEIGHTS * 17 // 32, 0, id="MXFP4 in int8"),
+        pytest.param(plain("BF16"), WeightFormat.BF16, 2 * WEIGHTS, 0, id="bf16"),
+        pytest.param(plain("F16"), WeightFormat.FP16, 2 * WEIGHTS, 0, id="fp16"),
+        pytest.param(plain("F32"), WeightFormat.FP32, 4 * WEIGHTS, 0, id="fp32"),
+        pytest.param(fp8_whole, WeightFormat.FP8, WEIGHTS, 3 * E * 4, id="fp8 one scale"),
+        pytest.param(fp8_rows, WeightFormat.FP8_CHANNEL, WEIGHTS + E * (2 * F + M) * 2, 0, id="fp8 rows"),
+        pytest.param(fp8_blocks("F32"), WeightFormat.FP8_BLOCK, None, 0, id="fp8 blocks fp32"),
+        pytest.param(fp8_blocks("BF16"), WeightFormat.FP8_BLOCK, None, 0, id="fp8 blocks bf16"),
+        pytest.param(fp8_blocks("F8_E8M0"), WeightFormat.FP8_BLOCK, None, 0, id="fp8 blocks ue8m0"),
+        pytest.param(nvfp4_modelopt, WeightFormat.NVFP4, WEIGHTS * 9 // 16, 3 * E * 4, id="NVFP4 modelopt"),
+        pytest.param(nvfp4_packed, WeightFormat.NVFP4, WEIGHTS * 9 // 16, 3 * E * 4, id="NVFP4 compressed-tensors"),
+        pytest.param(mxfp4, WeightFormat.MXFP4, WEIGHTS * 17 // 32, 0, id="MXFP4"),
+        pytest.param(fp4_exponents, WeightFormat.MXFP4, WEIGHTS * 17 // 32, 0, id="MXFP4 in int8"),
         pytest.param(
-            _gptq(4, 128), WeightFormat.INT4,
+            gptq(4, 128), WeightFormat.INT4,
             WEIGHTS // 2 + WEIGHTS // 128 * 2 + WEIGHTS // 128 // 2 + E * (2 * M + F) * 4, 0, id="GPTQ 4 bits",
         ),
         pytest.param(
-            _gptq(8, 64), WeightFormat.INT8,
+            gptq(8, 64), WeightFormat.INT8,
             WEIGHTS + WEIGHTS // 64 * 2 + WEIGHTS // 64 + E * (2 * M + F) * 4, 0, id="GPTQ 8 bits",
         ),
         pytest.param(
-            _gptq(3, 128), WeightFormat.INT3,
+            gptq(3, 128), WeightFormat.INT3,
             WEIGHTS * 3 // 8 + WEIGHTS // 128 * 2 + WEIGHTS // 128 * 3 // 8 + E * (2 * M + F) * 4, 0, id="GPTQ 3 bits",
         ),
         pytest.param(
-            _awq, WeightFormat.INT4, WEIGHTS // 2 + WEIGHTS // 128 * 2 + WEIGHTS // 128 // 2, 0, id="AWQ"
+            awq, WeightFormat.INT4, WEIGHTS // 2 + WEIGHTS // 128 * 2 + WEIGHTS // 128 // 2, 0, id="AWQ"
         ),
         pytest.param(
-            _packed_int(True), WeightFormat.INT4, WEIGHTS // 2 + WEIGHTS // 128 * 2, 0, id="packed int4",
+            packed_int(True), WeightFormat.INT4, WEIGHTS // 2 + WEIGHTS // 128 * 2, 0, id="packed int4",
         ),
         pytest.param(
-            _packed_int(False), WeightFormat.INT4, WEIGHTS // 2 + WEIGHTS // 128 * 2 + WEIGHTS // 128 // 2, 0,
+            packed_int(False), WeightFormat.INT4, WEIGHTS // 2 + WEIGHTS // 128 * 2 + WEIGHTS // 128 // 2, 0,
             id="packed int4 with zero points",
         ),
-        pytest.param(_int8_rows, WeightFormat.INT8, WEIGHTS + E * (2 * F + M) * 2, 0, id="int8 rows"),
+        pytest.param(int8_rows, WeightFormat.INT8, WEIGHTS + E * (2 * F + M) * 2, 0, id="int8 rows"),
     ],
 )  # fmt: skip
 def test_every_layout_gives_its_exact_bytes(
@@ -222,7 +147,7 @@ def test_t06_gpt_oss_on_disk_is_what_the_configuration_promises(tmp_path: Path) 
 
 def test_t07_fp8_blocks_of_deepseek_v3(tmp_path: Path) -> None:
     config = TINY | {"hidden_size": 7168, "moe_intermediate_size": 2048, "num_experts": 256, "num_hidden_layers": 1}
-    parts = _experts(_fp8_blocks("F32"), 0, sizes=(256, 7168, 2048))
+    parts = _experts(fp8_blocks("F32"), 0, sizes=(256, 7168, 2048))
     shape = _shape(tmp_path, config, parts)
     assert sum(size for _, _, size in parts.values()) == 11_277_041_664
     assert banks(shape) == (11_277_041_664,)
@@ -233,7 +158,7 @@ def test_t10_nvfp4_of_minimax(tmp_path: Path) -> None:
     config = MINIMAX_M25 | {"num_hidden_layers": 1}
     names = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
     parts = {}
-    for name, entry in _experts(_nvfp4_modelopt, 0, sizes=(256, 3072, 1536)).items():
+    for name, entry in _experts(nvfp4_modelopt, 0, sizes=(256, 3072, 1536)).items():
         head, _, tail = name.replace(".mlp.", ".block_sparse_moe.").rpartition(".experts.")
         expert, matrix, suffix = tail.split(".")
         parts[f"{head}.experts.{expert}.{names[matrix]}.{suffix}"] = entry
@@ -244,8 +169,8 @@ def test_t10_nvfp4_of_minimax(tmp_path: Path) -> None:
 
 
 def test_layers_and_matrices_may_be_stored_differently(tmp_path: Path) -> None:
-    first = _experts(_packed_int(True), 0, down=_fp8_rows)
-    second = _experts(_plain("BF16"), 1)
+    first = _experts(packed_int(True), 0, down=fp8_rows)
+    second = _experts(plain("BF16"), 1)
     shape = _shape(tmp_path, TINY, DENSE, first, second)
     one, two = banks(shape)
     assert one == -(-sum(size for name, (_, _, size) in first.items() if _is_kept(name)) // 4096) * 4096
@@ -259,7 +184,7 @@ def test_layers_and_matrices_may_be_stored_differently(tmp_path: Path) -> None:
 
 def test_what_config_json_promised_otherwise_is_said_with_both_byte_counts(tmp_path: Path) -> None:
     config = TINY | {"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4"}}
-    shape = _shape(tmp_path, config, DENSE, _experts(_plain("BF16"), 0), _experts(_plain("BF16"), 1))
+    shape = _shape(tmp_path, config, DENSE, _experts(plain("BF16"), 0), _experts(plain("BF16"), 1))
     experts = next(item for item in shape.differences if item.what == "routed experts")
     assert experts.config_bytes == 2 * WEIGHTS * 9 // 16
     assert experts.file_bytes == 2 * 2 * WEIGHTS == sum(banks(shape))
@@ -267,7 +192,7 @@ def test_what_config_json_promised_otherwise_is_said_with_both_byte_counts(tmp_p
 
 def test_a_configuration_that_names_an_unknown_method_does_not_stand_against_the_files(tmp_path: Path) -> None:
     config = TINY | {"quantization_config": {"quant_method": "never_heard_of"}}
-    shape = _shape(tmp_path, config, DENSE, _experts(_plain("BF16"), 0), _experts(_plain("BF16"), 1))
+    shape = _shape(tmp_path, config, DENSE, _experts(plain("BF16"), 0), _experts(plain("BF16"), 1))
     assert sum(banks(shape)) == 4 * WEIGHTS
     assert shape.differences == ()
 
@@ -277,25 +202,25 @@ def _compressed(layout: str, **weights: Any) -> dict[str, Any]:
 
 
 AGREEING: list[tuple[dict[str, Any], Matrix]] = [
-    ({"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": True}, _gptq(4, 128)),
-    ({"quant_method": "gptq", "bits": 8, "group_size": 64}, _gptq(8, 64)),
-    ({"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True}, _awq),
-    ({"quant_method": "fp8", "weight_block_size": [128, 128]}, _fp8_blocks("F32")),
-    ({"quant_method": "fp8", "weight_block_size": None}, _fp8_whole),
-    ({"quant_method": "modelopt", "quant_algo": "FP8"}, _fp8_whole),
-    ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, _nvfp4_modelopt),
-    (_compressed("nvfp4-pack-quantized"), _nvfp4_packed),
-    (_compressed("mxfp4-pack-quantized"), _mxfp4),
+    ({"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": True}, gptq(4, 128)),
+    ({"quant_method": "gptq", "bits": 8, "group_size": 64}, gptq(8, 64)),
+    ({"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True}, awq),
+    ({"quant_method": "fp8", "weight_block_size": [128, 128]}, fp8_blocks("F32")),
+    ({"quant_method": "fp8", "weight_block_size": None}, fp8_whole),
+    ({"quant_method": "modelopt", "quant_algo": "FP8"}, fp8_whole),
+    ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, nvfp4_modelopt),
+    (_compressed("nvfp4-pack-quantized"), nvfp4_packed),
+    (_compressed("mxfp4-pack-quantized"), mxfp4),
     (
         _compressed("pack-quantized", num_bits=4, type="int", symmetric=True, strategy="group", group_size=128),
-        _packed_int(True),
+        packed_int(True),
     ),
     (
         _compressed("pack-quantized", num_bits=4, type="int", symmetric=False, strategy="group", group_size=128),
-        _packed_int(False),
+        packed_int(False),
     ),
-    (_compressed("int-quantized", num_bits=8, type="int", symmetric=True, strategy="channel"), _int8_rows),
-    (_compressed("float-quantized", num_bits=8, type="float", strategy="channel"), _fp8_rows),
+    (_compressed("int-quantized", num_bits=8, type="int", symmetric=True, strategy="channel"), int8_rows),
+    (_compressed("float-quantized", num_bits=8, type="float", strategy="channel"), fp8_rows),
 ]
 
 
@@ -312,14 +237,14 @@ def test_configuration_and_files_of_one_method_agree(
 
 
 def test_an_expert_without_weights_is_named(tmp_path: Path) -> None:
-    parts = _experts(_nvfp4_modelopt, 0)
+    parts = _experts(nvfp4_modelopt, 0)
     del parts["model.layers.0.mlp.experts.2.up_proj.weight_scale"]
     with pytest.raises(ModelFileError, match=r"scale of up; config.json describes 4 experts, and expert 2 has none"):
         _shape(tmp_path, TINY | {"num_hidden_layers": 1}, parts)
 
 
 def test_experts_of_one_layer_stored_differently_are_not_guessed_at(tmp_path: Path) -> None:
-    parts = _experts(_plain("BF16"), 0)
+    parts = _experts(plain("BF16"), 0)
     parts["model.layers.0.mlp.experts.1.up_proj.weight"] = tensor("F32", F, M)
     with pytest.raises(CannotEstimateError, match="stored differently"):
         _shape(tmp_path, TINY | {"num_hidden_layers": 1}, parts)
@@ -342,9 +267,9 @@ def test_a_layout_that_is_not_known_is_not_guessed_at(matrix: Matrix, tmp_path: 
 @pytest.mark.parametrize(
     "matrix",
     [
-        lambda rows, columns: _nvfp4_modelopt(rows, columns) | {"weight_scale": tensor("F8_E4M3", rows, 3)},
+        lambda rows, columns: nvfp4_modelopt(rows, columns) | {"weight_scale": tensor("F8_E4M3", rows, 3)},
         lambda rows, columns: {"weight": tensor("BF16", rows, columns - 1)},
-        lambda rows, columns: _fp8_rows(rows, columns) | {"weight_scale": tensor("BF16", rows, 3)},
+        lambda rows, columns: fp8_rows(rows, columns) | {"weight_scale": tensor("BF16", rows, 3)},
     ],
 )
 def test_bytes_that_the_configuration_does_not_explain_are_refused_with_both_counts(
