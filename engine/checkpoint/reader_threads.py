@@ -15,7 +15,7 @@ from typing import BinaryIO, NamedTuple
 
 from engine.checkpoint.pace import Pace
 from engine.contract.checkpoint_headers import TensorEntry
-from engine.contract.errors import ModelFileError
+from engine.contract.errors import ModelFileError, forget_locals
 
 PIECE_BYTES = 4 << 20  # one read: 0.1 s on a slow disk (50 MB/s), so that a cancel is heard in time
 BATCH_BYTES = 16 << 20  # what a thread takes at once: neighbours in the file, so that it reads ahead
@@ -191,6 +191,7 @@ class ReaderThreads:
                 self._read(files, reading, batch)
             except BaseException as why:  # noqa: BLE001 - told in the thread that waits
                 error = why
+                forget_locals(error)  # nobody may wait for this reading, and then its error would keep the views
             del batch  # the views of memory that may be given back
             self._done(reading, error, time.thread_time() - began_cpu_s, time.perf_counter() - began_s)
             del error, reading

@@ -4,7 +4,6 @@ import gc
 import inspect
 import logging
 import time
-import traceback
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
@@ -19,7 +18,7 @@ from engine.banks.simulated_device import SimulatedDevice, SimulatedLocker
 from engine.checkpoint.loader import TensorReader
 from engine.checkpoint.meter import Meter
 from engine.checkpoint.reader_threads import OpenFile, open_weights
-from engine.contract.errors import UnsupportedModelError
+from engine.contract.errors import UnsupportedModelError, forget_locals
 from engine.contract.events import Event, LayerSettled, Loading, Stage
 from engine.contract.ledger import WEIGHTS
 from engine.contract.load_peak import check_headroom
@@ -131,16 +130,12 @@ def load_model(
     try:
         return _Load(plan, drivers or drivers_for(plan), report, cancelled, undo).run()
     except BaseException as error:
-        _forget_locals(error)
-        undo.close()
+        forget_locals(error)
+        try:
+            undo.close()
+        except Exception:  # what went wrong first is what matters; the process ends with it anyway
+            _log.exception("not everything of the load could be given back")
         raise
-
-
-def _forget_locals(error: BaseException | None) -> None:
-    """Empty the frames an error came through: their variables may be views of memory that is given back now."""
-    while error is not None:
-        traceback.clear_frames(error.__traceback__)
-        error = error.__cause__ or error.__context__
 
 
 class _Load:

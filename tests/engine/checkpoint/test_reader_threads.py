@@ -1,8 +1,10 @@
 """Several threads read one file: every byte where it belongs, and nobody writes after a stop or a failure."""
 
+import gc
 import os
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -130,6 +132,19 @@ def test_a_disk_that_fails_in_one_thread_ends_the_reading_in_all(entry: TensorEn
             reader.read_into(entry, memoryview(target))
         assert "model.safetensors" in why.value.sentence
         assert disk.reads <= 2 + THREADS
+
+
+def test_a_failure_that_nobody_waits_for_keeps_no_memory(entry: TensorEntry) -> None:
+    target = bytearray(SIZE)
+    gc.disable()  # which would hide it, in its own time
+    try:
+        with TensorReader(_meter(), failing_after(0, "error").open) as reader:
+            unheard = reader.start(_cut(entry, target, [SIZE]))
+            while unheard.error is None or not unheard.over:
+                time.sleep(0.001)
+        target.append(0)  # refused while views of it exist
+    finally:
+        gc.enable()
 
 
 def test_a_range_outside_its_tensor_is_told_to_whoever_waits(entry: TensorEntry) -> None:
