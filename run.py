@@ -88,8 +88,7 @@ def venv_python() -> Path:
 def child_environment() -> dict[str, str]:
     """Environment of every program started here: finds the project's packages, speaks UTF-8, ignores other Pythons."""
     found = {key: value for key, value in os.environ.items() if key not in ("PYTHONHOME", "PIP_REQUIRE_VIRTUALENV")}
-    paths = [str(PROJECT), found.get("PYTHONPATH", "")]
-    found["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    found["PYTHONPATH"] = os.pathsep.join(filter(None, [str(PROJECT), found.get("PYTHONPATH")]))
     return {**found, "PYTHONUTF8": "1", "PYTHONNOUSERSITE": "1", "PIP_USER": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 
 

@@ -3,6 +3,7 @@
 Every error that can reach a person is a `SplitpinError`. It crosses processes as a `Problem`.
 """
 
+import traceback
 from typing import ClassVar
 
 from pydantic import Field
@@ -65,6 +66,13 @@ class ReportedError(SplitpinError):
         super().__init__(problem.sentence, problem.fix, short_bytes=problem.short_bytes, **problem.numbers)
         self.kind = problem.kind  # type: ignore[misc]
         self.fixes = problem.fixes
+
+
+def forget_locals(error: BaseException | None) -> None:
+    """Empty the frames an error came through: their variables may be views of memory that is to be given back."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 def in_words(error: Exception) -> str:

@@ -5,7 +5,6 @@ step is refused, every step before it is undone and the model computes as before
 """
 
 import logging
-import traceback
 from collections.abc import Mapping
 from contextlib import ExitStack
 
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from engine.banks.measure import residency_report
 from engine.banks.move import TierChange
-from engine.contract.errors import SplitpinError, in_words
+from engine.contract.errors import SplitpinError, forget_locals, in_words
 from engine.contract.estimate import ring_host_bytes
 from engine.contract.ledger import TRANSFER_RING
 from engine.contract.plan import MemoryPlan, Pool, Tier
@@ -100,7 +99,7 @@ class PlanChange:
             self._attach(self._touched())
             worst = self._compare(before)
         except BaseException as error:
-            _clear(error)
+            forget_locals(error)
             self._undo(undo, error)
             raise
         undo.pop_all()  # nothing of it is to happen any more
@@ -242,13 +241,6 @@ def _host_bytes(plan: MemoryPlan) -> int:
     """Host memory of everything but layers and ring; what grows of it is given back before it is had anew."""
     apart = ("pinned layers", "locked layers", TRANSFER_RING)
     return sum(line.bytes for line in plan.ledger if line.pool is Pool.RAM and line.what not in apart)
-
-
-def _clear(error: BaseException | None) -> None:
-    """Empty the frames an error came through: their variables may be views of memory that is given back now."""
-    while error is not None:
-        traceback.clear_frames(error.__traceback__)
-        error = error.__cause__ or error.__context__
 
 
 def change_plan(parts: Parts, plan: MemoryPlan, before: ResidencyReport) -> ResidencyReport:

@@ -54,10 +54,7 @@ class GgufWeight:
         }
         try:
             return self._undo(values, self._config)
-        except (
-            RuntimeError,
-            KeyError,
-        ) as cause:  # sizes that the metadata does not explain, or a part that is missing
+        except (RuntimeError, KeyError) as cause:  # sizes the metadata does not explain, or a part is missing
             names = " and ".join(entry.name for entry, _ in self._sources.values())
             raise ModelFileError(
                 f"{names:.200} cannot be what the metadata of the GGUF file describes.", "Download the model again."

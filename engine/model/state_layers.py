@@ -1,7 +1,7 @@
 """Cache layers of linear attention, Mamba and short convolutions: states of fixed size, allocated once."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -58,57 +58,35 @@ class KvStateLayer(StateLayer, KvLayer):  # type: ignore[no-untyped-call]
 
     is_compileable = False
     is_croppable = False
+    _attention: ClassVar[type[KvLayer]] = KvLayer
 
     def __init__(self, state: StateShape, buffers: Sequence[Tensor], kv: KvArguments):
-        """`kv`: what `KvLayer` takes."""
-        KvLayer.__init__(self, *kv)
+        """`kv`: what the layer of attention takes."""
+        self._attention.__init__(self, *kv)
         StateLayer.__init__(self, state, buffers)
 
     @override
     def reset(self) -> None:
         StateLayer.reset(self)
-        KvLayer.reset(self)
+        self._attention.reset(self)
 
     @override
     def seek(self, place: int, tokens: int) -> None:
-        KvLayer.seek(self, place, tokens)
+        self._attention.seek(self, place, tokens)
 
     @override
     def move(self, source: int, target: int, tokens: int) -> None:
-        KvLayer.move(self, source, target, tokens)
+        self._attention.move(self, source, target, tokens)
 
     @override
     def state_parts(self) -> list[Tensor]:
-        return [*StateLayer.state_parts(self), *KvLayer.state_parts(self)]
+        return [*StateLayer.state_parts(self), *self._attention.state_parts(self)]
 
 
-class IndexedKvStateLayer(StateLayer, IndexedKvLayer):  # type: ignore[no-untyped-call]
+class IndexedKvStateLayer(KvStateLayer, IndexedKvLayer):  # type: ignore[no-untyped-call]
     """The same where attention chooses its tokens."""
 
-    is_compileable = False
-    is_croppable = False
-
-    def __init__(self, state: StateShape, buffers: Sequence[Tensor], kv: KvArguments):
-        """`kv`: what `IndexedKvLayer` takes."""
-        IndexedKvLayer.__init__(self, *kv)
-        StateLayer.__init__(self, state, buffers)
-
-    @override
-    def reset(self) -> None:
-        StateLayer.reset(self)
-        IndexedKvLayer.reset(self)
-
-    @override
-    def seek(self, place: int, tokens: int) -> None:
-        IndexedKvLayer.seek(self, place, tokens)
-
-    @override
-    def move(self, source: int, target: int, tokens: int) -> None:
-        IndexedKvLayer.move(self, source, target, tokens)
-
-    @override
-    def state_parts(self) -> list[Tensor]:
-        return [*StateLayer.state_parts(self), *IndexedKvLayer.state_parts(self)]
+    _attention = IndexedKvLayer
 
 
 def _adopt(layer: Any, state: StateShape, buffers: Sequence[Tensor]) -> None:
