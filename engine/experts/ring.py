@@ -50,7 +50,7 @@ class TransferRing:
         self._next = 0
         self._block: HostBlock | None = None
         self._staging: Tensor | None = None
-        self.cause: str | None = None  # why there is no pinned side, in words
+        self.refusal: PinRefusedError | None = None  # why there is no pinned side
         if allocator is not None:
             self._open_staging(records * record_bytes, allocator)
 
@@ -65,7 +65,7 @@ class TransferRing:
             self._device.pin_buffer(block.address, nbytes)
         except PinRefusedError as refusal:
             block.free()
-            self.cause = refusal.sentence
+            self.refusal = refusal
             return
         except BaseException:
             block.free()
@@ -73,6 +73,11 @@ class TransferRing:
             raise
         self._block = block
         self._staging = torch.frombuffer(block.buffer, dtype=torch.uint8)
+
+    @property
+    def cause(self) -> str | None:
+        """Why there is no pinned side, in words."""
+        return None if self.refusal is None else self.refusal.sentence
 
     @property
     def stages(self) -> bool:

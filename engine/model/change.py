@@ -22,6 +22,7 @@ from engine.experts.ring import TransferRing
 from engine.model.experts_function import ModuleMath
 from engine.model.parts import RESERVES, Parts
 from engine.model.probe import TOLERANCE, Probe, difference
+from engine.system.protocols import RefusedError
 
 _AFTER = " After the change of the split: "
 _log = logging.getLogger(__name__)
@@ -33,10 +34,12 @@ class MovedWrongError(SplitpinError):
     kind = "self_test"
 
 
-class RingRefusedError(SplitpinError):
+class RingRefusedError(RefusedError):
     """The pinned side of another transfer ring was refused."""
 
     kind = "pin_refused"
+    verb = "pinned for the transfer ring"
+    fix_words = "Start the engine again with this split."
 
 
 class ChangeNotUndoneError(SplitpinError):
@@ -161,13 +164,8 @@ class PlanChange:
         undo.callback(setattr, parts, "ring", self._old_ring)
         undo.callback(parts.close_ring)
         parts.open_ring(self._new)
-        if parts.ring_cause is not None:
-            size = ring_host_bytes(self._new.model, self._new)
-            raise RingRefusedError(
-                f"The transfer ring could not be pinned: {parts.ring_cause}",
-                "Start the engine again with this split.",
-                asked_bytes=size,
-            )
+        if (refusal := parts.ring_refusal) is not None:
+            raise RingRefusedError(asked_bytes=refusal.asked_bytes, code=refusal.code, words=refusal.words)
 
     def _reserve(self, what: str, nbytes: int) -> None:
         device = self._parts.device

@@ -28,6 +28,7 @@ from engine.experts.transfer import SlotPool
 from engine.model.dense import DENSE_DTYPES
 from engine.model.experts_function import ExpertsModule, ModuleMath
 from engine.model.kv_cache import KvCache, cache_for
+from engine.system.protocols import PinRefusedError
 
 _log = logging.getLogger(__name__)
 _MATRICES = 16  # of a usual model some 100 MB
@@ -131,8 +132,13 @@ class Parts:
         return 0 if self.ring is None else self.ring.staging_bytes
 
     @property
+    def ring_refusal(self) -> PinRefusedError | None:
+        """Why the ring has no pinned side."""
+        return None if self.ring is None else self.ring.refusal
+
+    @property
     def ring_cause(self) -> str | None:
-        """Why the ring has no pinned side, in words."""
+        """The same in words."""
         return None if self.ring is None else self.ring.cause
 
     def forget_slots(self, layers: Iterable[int]) -> None:

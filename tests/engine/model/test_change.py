@@ -20,7 +20,8 @@ from engine.contract.plan_change import PlanWish, changed_plan
 from engine.model.build import load_model
 from engine.model.change import ChangeNotUndoneError
 from engine.model.loaded import LoadedModel
-from engine.system.protocols import LockRefusedError, PinRefusedError
+from engine.serve.openai import api_error
+from engine.system.protocols import LockRefusedError, PinRefusedError, RefusedError
 from tests.engine.model.conftest import Tiny
 from tests.support.reference import greedy, random_prompt
 from tests.support.refusals import Machine, reported
@@ -150,6 +151,17 @@ def test_the_ring_is_exchanged_for_a_larger_one_with_a_pinned_side(tiny: Tiny, b
     engine.assert_consistent()
     assert engine.tokens() == want
     engine.change("vlll", ring_experts=2, ring_staged=0)
+    engine.assert_consistent()
+    assert engine.tokens() == want
+
+
+def test_a_ring_that_may_not_be_pinned_is_a_refusal_as_of_a_layer_and_changes_nothing(tiny: Tiny, begin: Begin) -> None:
+    no_pins = ROOMY.model_copy(update={"pin_bytes": 0})
+    engine = begin(plan_for(tiny("mixtral"), "vlll", simulated=no_pins), no_pins)
+    want = engine.tokens()
+    with pytest.raises(RefusedError, match="could not be pinned for the transfer ring") as caught:
+        engine.change("vlll", ring_experts=4, ring_staged=1)
+    assert (caught.value.kind, api_error(caught.value).status) == ("pin_refused", 507)
     engine.assert_consistent()
     assert engine.tokens() == want
 
