@@ -21,7 +21,7 @@ from engine.contract.errors import CannotEstimateError, ModelFileError
 from engine.contract.estimate import bank_bytes
 from engine.contract.families import TextConfig, anatomy_of
 from engine.contract.families_anatomy import Anatomy
-from engine.contract.families_facts import ConfigFacts
+from engine.contract.families_facts import CONFIG_FIX, ConfigFacts
 from engine.contract.formats import ExpertStorage, WeightFormat, alike
 from engine.contract.gguf_config import gguf_config
 from engine.contract.gguf_files import gguf_files, gguf_models
@@ -104,7 +104,7 @@ def _anatomy(config: Mapping[str, Any]) -> tuple[TextConfig, ConfigFacts, Anatom
         why = first["msg"].removeprefix("Value error, ")
         raise CannotEstimateError(
             f"The configuration describes an impossible model: {f'{where}: ' if where else ''}{why:.120}.",
-            "Choose a folder whose config.json is complete.",
+            CONFIG_FIX,
             fact=where,
         ) from cause
 

@@ -8,7 +8,7 @@ from typing import Any
 from engine.contract.errors import CannotEstimateError, SplitpinError, UnsupportedModelError
 from engine.contract.families_anatomy import Anatomy
 from engine.contract.families_excluded import NOT_RUNNABLE
-from engine.contract.families_facts import ConfigFacts
+from engine.contract.families_facts import CONFIG_FIX, ConfigFacts
 from engine.contract.families_table import FAMILIES, TIED_BY_DEFAULT
 
 _NESTED = ("text_config", "language_config", "llm_config", "thinker_config")
@@ -79,7 +79,7 @@ def text_config(config: Mapping[str, Any]) -> TextConfig:
         if not isinstance(part.get("model_type"), str | None):
             raise CannotEstimateError(
                 f"config.json says model_type = {part['model_type']!r:.60}, which is no name.",
-                "Choose a folder whose config.json is complete.",
+                CONFIG_FIX,
                 fact="model_type",
             )
     own = values.get("model_type")
@@ -136,7 +136,7 @@ def _why_not(text: TextConfig) -> SplitpinError:
     if "num_hidden_layers" not in text.values and "n_layer" not in text.values:
         return CannotEstimateError(
             f"config.json of this {plain or 'model'} says neither layers nor attention; memory cannot be computed.",
-            "Choose a folder whose config.json is complete.",
+            CONFIG_FIX,
             model_type=plain,
             fact="num_hidden_layers",
         )

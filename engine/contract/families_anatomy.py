@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engine.contract.errors import CannotEstimateError, UnsupportedModelError
-from engine.contract.families_facts import ConfigFacts, Flag
+from engine.contract.families_facts import CONFIG_FIX, ConfigFacts, Flag
 from engine.contract.families_rules import MoeRule, SizeRule, WindowRule, every_layer, no_size, no_windows
 from engine.contract.shape import ExpertShape, KvShape, LayerShape, StateShape
 
@@ -240,7 +240,7 @@ class Family:
         if len(given) != layers:
             raise CannotEstimateError(
                 f"{self.heads_per_layer} in config.json names {len(given)} layers; the model has {layers}.",
-                "Choose a folder whose config.json is complete.",
+                CONFIG_FIX,
                 fact=self.heads_per_layer,
             )
         return given

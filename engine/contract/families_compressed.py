@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from engine.contract.errors import CannotEstimateError
 from engine.contract.families_anatomy import Anatomy, DenseCount, Family, Mixer
-from engine.contract.families_facts import ConfigFacts
+from engine.contract.families_facts import CONFIG_FIX, ConfigFacts
 from engine.contract.families_rules import SLIDING, every_layer
 from engine.contract.families_streams import hyper_connection, hyper_head, with_streams
 from engine.contract.shape import KvShape, PooledShape, StateShape, StateTensor
@@ -58,7 +58,7 @@ def _mixer(facts: ConfigFacts, kind: str, rate: int) -> Mixer:
     if heads * size % groups:
         raise CannotEstimateError(
             f"o_groups {groups} in config.json does not divide {heads} heads of {size} values.",
-            "Choose a folder whose config.json is complete.",
+            CONFIG_FIX,
             fact="o_groups",
         )
     plain = width * rank + rank * heads * size + width * size + heads * size * inner + groups * inner * width
@@ -165,7 +165,7 @@ def _routing(facts: ConfigFacts, layers: int) -> tuple[DenseCount, ...]:
 
 
 def _refuse(sentence: str, fact: str) -> NoReturn:
-    raise CannotEstimateError(sentence, "Choose a folder whose config.json is complete.", fact=fact)
+    raise CannotEstimateError(sentence, CONFIG_FIX, fact=fact)
 
 
 def _once(anatomy: Anatomy, streams: int) -> DenseCount:

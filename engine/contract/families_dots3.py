@@ -9,13 +9,12 @@ from typing import Any
 
 from engine.contract.errors import CannotEstimateError
 from engine.contract.families_anatomy import DenseCount, Family, Mixer
-from engine.contract.families_facts import ConfigFacts
+from engine.contract.families_facts import CONFIG_FIX, ConfigFacts
 from engine.contract.families_full import GATE, MLP
 from engine.contract.families_latent import indexed, latent_attention
 from engine.contract.families_rules import FULL, SLIDING
 
 _INDEXED = "indexed_attention"
-_FIX = "Choose a folder whose config.json is complete."
 _SLIDING_SIZES = (
     "num_attention_heads", "num_key_value_heads", "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "v_head_dim"
 )  # fmt: skip
@@ -65,7 +64,9 @@ def _kinds(facts: ConfigFacts, layers: int) -> tuple[str, ...]:
     for kind in kinds:
         if kind not in (FULL, SLIDING, _INDEXED):
             raise CannotEstimateError(
-                f"layer_types names {kind}, which {facts.model_type} models do not have.", _FIX, fact="layer_types"
+                f"layer_types names {kind}, which {facts.model_type} models do not have.",
+                CONFIG_FIX,
+                fact="layer_types",
             )
     if use_index is None:
         return kinds
@@ -79,7 +80,9 @@ def _sizes(facts: ConfigFacts, layer: int, kind: str) -> dict[str, Any]:
         own = per_layer.get(str(layer), {}) if isinstance(per_layer, dict) else None
         if not isinstance(own, dict):
             raise CannotEstimateError(
-                f"per_layer_config in config.json has no table for layer {layer}.", _FIX, fact="per_layer_config"
+                f"per_layer_config in config.json has no table for layer {layer}.",
+                CONFIG_FIX,
+                fact="per_layer_config",
             )
         return {str(name): value for name, value in own.items()}
     if kind != SLIDING:
@@ -102,7 +105,7 @@ def _experts(facts: ConfigFacts, layers: int) -> tuple[bool, ...]:
         if len(listed) < layers:
             raise CannotEstimateError(
                 f"moe_layer_freq in config.json names {len(listed)} layers; the model has {layers}.",
-                _FIX,
+                CONFIG_FIX,
                 fact="moe_layer_freq",
             )
         return tuple(layer >= dense and bool(listed[layer]) for layer in range(layers))

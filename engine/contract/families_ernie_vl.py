@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from engine.contract.errors import CannotEstimateError
 from engine.contract.families_anatomy import Anatomy, DenseCount, Family
-from engine.contract.families_facts import ConfigFacts
+from engine.contract.families_facts import CONFIG_FIX, ConfigFacts
 from engine.contract.families_rules import mlp_kinds, required_size, shared_experts
 
 _FAMILY = Family(
@@ -40,7 +40,7 @@ def ernie4_5_vl_moe(facts: ConfigFacts, tied: bool) -> Anatomy:
         raise CannotEstimateError(
             f"config.json says moe_intermediate_size = {facts.given('moe_intermediate_size')!r:.60}; this model type"
             " has two widths of experts, for text and for pictures.",
-            "Choose a folder whose config.json is complete.",
+            CONFIG_FIX,
             fact="moe_intermediate_size",
         )
     anatomy = _FAMILY(facts.replaced(moe_intermediate_size=widths[0]), tied)

@@ -7,7 +7,7 @@ from engine.contract.errors import CannotEstimateError
 
 Flag = tuple[str, bool]  # key of config.json and what the modelling code takes where the key is missing
 
-_FIX = "Choose a folder whose config.json is complete."
+CONFIG_FIX = "Choose a folder whose config.json is complete."  # the fix of a missing fact
 _MOST = 1 << 32  # of any size; a thousand times what models have, and small enough to compute with
 _MOST_LAYERS = 1024
 
@@ -79,13 +79,15 @@ class ConfigFacts:
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise CannotEstimateError(
                 f"config.json says {key} = {value!r:.60}, which is not a whole number of at least {least}.",
-                _FIX,
+                CONFIG_FIX,
                 fact=key,
             )
         most = _MOST_LAYERS if key in ("num_hidden_layers", "num_layers") else _MOST
         if value > most:
             raise CannotEstimateError(
-                f"config.json says {key} = {value!r:.60}; more than {most:,} are not believed.", _FIX, fact=key
+                f"config.json says {key} = {value!r:.60}; more than {most:,} are not believed.",
+                CONFIG_FIX,
+                fact=key,
             )
         return value
 
@@ -99,7 +101,7 @@ class ConfigFacts:
         if value is None:
             raise CannotEstimateError(
                 f"config.json of this {self.model_type} model does not say {key}; no memory figure without it.",
-                _FIX,
+                CONFIG_FIX,
                 fact=key,
             )
         return value
@@ -128,7 +130,9 @@ class ConfigFacts:
         if value is None:
             return default
         if not isinstance(value, bool):
-            raise CannotEstimateError(f"config.json says {key} = {value!r:.60}, not true or false.", _FIX, fact=key)
+            raise CannotEstimateError(
+                f"config.json says {key} = {value!r:.60}, not true or false.", CONFIG_FIX, fact=key
+            )
         return value
 
     def names(self, key: str, length: int) -> tuple[str, ...] | None:
@@ -141,10 +145,10 @@ class ConfigFacts:
         if value is None:
             return None
         if not isinstance(value, list) or not all(isinstance(name, str) and len(name) < 80 for name in value):
-            raise CannotEstimateError(f"{key} in config.json is not a list of words.", _FIX, fact=key)
+            raise CannotEstimateError(f"{key} in config.json is not a list of words.", CONFIG_FIX, fact=key)
         if len(value) != length:
             raise CannotEstimateError(
-                f"{key} in config.json names {len(value)} layers; the model has {length}.", _FIX, fact=key
+                f"{key} in config.json names {len(value)} layers; the model has {length}.", CONFIG_FIX, fact=key
             )
         return tuple(value)
 
@@ -158,5 +162,5 @@ class ConfigFacts:
         if value is None:
             return None
         if not isinstance(value, list) or not all(isinstance(number, int) for number in value):
-            raise CannotEstimateError(f"{key} in config.json is not a list of whole numbers.", _FIX, fact=key)
+            raise CannotEstimateError(f"{key} in config.json is not a list of whole numbers.", CONFIG_FIX, fact=key)
         return tuple(value)

@@ -7,12 +7,11 @@ from typing import Any
 
 from engine.contract.errors import CannotEstimateError
 from engine.contract.families_anatomy import Anatomy, DenseCount, gated_mlp, require_experts
-from engine.contract.families_facts import ConfigFacts
+from engine.contract.families_facts import CONFIG_FIX, ConfigFacts
 from engine.contract.families_rules import layer_windows
 from engine.contract.shape import ExpertShape, KvShape, LayerShape
 
 _WINDOWS = layer_windows(512, lambda facts, layer, layers: (layer + 1) % 6 != 0 and layer + 1 != layers)
-_FIX = "Choose a folder whose config.json is complete."
 
 
 def gemma4(facts: ConfigFacts, tied: bool) -> Anatomy:
@@ -81,13 +80,15 @@ def _head_layout(facts: ConfigFacts, index: int, window: int | None) -> tuple[in
 
 def _override(per_layer: Any, index: int, key: str, default: int) -> int:
     if not isinstance(per_layer, dict):
-        raise CannotEstimateError("per_layer_config in config.json is not a table.", _FIX, fact="per_layer_config")
+        raise CannotEstimateError(
+            "per_layer_config in config.json is not a table.", CONFIG_FIX, fact="per_layer_config"
+        )
     own = per_layer.get(str(index), {})
     value = own.get(key, default) if isinstance(own, dict) else None
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise CannotEstimateError(
             f"per_layer_config in config.json says {key} = {value!r:.60} for layer {index}.",
-            _FIX,
+            CONFIG_FIX,
             fact="per_layer_config",
         )
     return value

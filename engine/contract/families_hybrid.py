@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from engine.contract.errors import CannotEstimateError
 from engine.contract.families_anatomy import AnatomyRule, DenseCount, Family, Mixer
-from engine.contract.families_facts import ConfigFacts
+from engine.contract.families_facts import CONFIG_FIX, ConfigFacts
 from engine.contract.families_full import GATE, MLP
 from engine.contract.families_latent import DEEPSEEK_V3, latent_attention
 from engine.contract.families_rules import (
@@ -65,7 +65,7 @@ def _kimi_kinds(facts: ConfigFacts, layers: int) -> tuple[str, ...]:
     if sorted((*full, *linear)) != list(range(1, layers + 1)):
         raise CannotEstimateError(
             f"linear_attn_config in config.json does not name each of the {layers} layers once.",
-            "Choose a folder whose config.json is complete.",
+            CONFIG_FIX,
             fact="linear_attn_config",
         )
     return tuple(FULL if layer + 1 in full else LINEAR for layer in range(layers))

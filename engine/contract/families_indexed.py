@@ -9,14 +9,13 @@ from dataclasses import replace
 
 from engine.contract.errors import CannotEstimateError
 from engine.contract.families_anatomy import Anatomy, AnatomyRule, DenseCount, Family, Mixer
-from engine.contract.families_facts import ConfigFacts
+from engine.contract.families_facts import CONFIG_FIX, ConfigFacts
 from engine.contract.families_full import GATE
 from engine.contract.families_latent import DEEPSEEK_V3, latent_attention, shared_index
 from engine.contract.families_rules import FULL, mlp_kinds, no_size, required_size
 from engine.contract.families_states import LINEAR, kimi_delta, layer_kinds
 from engine.contract.families_streams import hyper_connection, hyper_head, independent_connection, with_streams
 
-_FIX = "Choose a folder whose config.json is complete."
 _INDEXED = "indexed_attention"
 _BLOCK_SPARSE = "minimax_m3_sparse"
 _OLD_INDEX = {"index_n_heads": "sparse_num_index_heads", "index_head_dim": "sparse_index_dim"}
@@ -27,22 +26,23 @@ _HYPER_BIAS_IN_FILES = ("hc_attn_base", "hc_attn_scale", "hc_ffn_base", "hc_ffn_
 def _blocks(facts: ConfigFacts, family: Family) -> tuple[Mixer, ...]:
     """Ordinary attention; the layers that `layer_types` names so choose blocks of tokens by a key of their own."""
     plain = family.attention(facts)
-    table = facts.given("sparse_attention_config")
-    old = ConfigFacts(table, facts.model_type) if isinstance(table, dict) else ConfigFacts({}, facts.model_type)
+    old = facts.table("sparse_attention_config")
     given = facts.names("layer_types", len(plain))
     flags = old.numbers("sparse_attention_freq")
     if given is None and flags is not None:
         if len(flags) != len(plain):
             raise CannotEstimateError(
                 f"sparse_attention_freq in config.json names {len(flags)} layers; the model has {len(plain)}.",
-                _FIX,
+                CONFIG_FIX,
                 fact="sparse_attention_freq",
             )
         given = tuple(_BLOCK_SPARSE if flag else FULL for flag in flags)
     kinds = given or (FULL,) * len(plain)
     if unknown := [kind for kind in kinds if kind not in (FULL, _BLOCK_SPARSE)]:
         raise CannotEstimateError(
-            f"layer_types names {unknown[0]}, which {facts.model_type} models do not have.", _FIX, fact="layer_types"
+            f"layer_types names {unknown[0]}, which {facts.model_type} models do not have.",
+            CONFIG_FIX,
+            fact="layer_types",
         )
     if _BLOCK_SPARSE not in kinds:
         return plain
@@ -70,7 +70,7 @@ def _block_experts(facts: ConfigFacts, layers: int) -> tuple[bool, ...]:
     if len(flags) != layers:
         raise CannotEstimateError(
             f"moe_layer_freq in config.json names {len(flags)} layers; the model has {layers}.",
-            _FIX,
+            CONFIG_FIX,
             fact="moe_layer_freq",
         )
     return tuple(bool(flag) for flag in flags)
@@ -84,7 +84,7 @@ def _index_owners(facts: ConfigFacts, layers: int) -> tuple[bool, ...]:
     if not own[0]:
         raise CannotEstimateError(
             "indexer_types in config.json begins with a layer that shares the index of one before it.",
-            _FIX,
+            CONFIG_FIX,
             fact="indexer_types",
         )
     return own
@@ -117,7 +117,7 @@ def _glm5(facts: ConfigFacts, family: Family) -> tuple[Mixer, ...]:
         raise CannotEstimateError(
             f"config.json says qk_rope_head_dim = {facts.given('qk_rope_head_dim')}; {facts.model_type} models have no"
             " rotated keys.",
-            _FIX,
+            CONFIG_FIX,
             fact="qk_rope_head_dim",
         )
     layers = facts.required("num_hidden_layers")
@@ -140,7 +140,7 @@ def _glm5(facts: ConfigFacts, family: Family) -> tuple[Mixer, ...]:
             raise CannotEstimateError(
                 f"Layer {layer} shares the index of the layer before it, which has none, says indexer_types in"
                 " config.json.",
-                _FIX,
+                CONFIG_FIX,
                 fact="indexer_types",
             )
         mixers.append(mixer)
@@ -149,8 +149,7 @@ def _glm5(facts: ConfigFacts, family: Family) -> tuple[Mixer, ...]:
 
 def _delta_in_fp32(facts: ConfigFacts) -> DenseCount:
     """Convolution and decay rates of this family stay in fp32."""
-    table = facts.given("linear_attn_config")
-    own = ConfigFacts(table if isinstance(table, dict) else {}, facts.model_type)
+    own = facts.table("linear_attn_config")
     heads = own.optional("num_heads") or facts.required("linear_num_heads")
     size = own.optional("head_dim") or facts.required("linear_head_dim")
     kernel = own.optional("short_conv_kernel_size") or facts.required("linear_conv_kernel_dim")

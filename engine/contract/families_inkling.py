@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from engine.contract.errors import CannotEstimateError
 from engine.contract.families_anatomy import Anatomy, AnatomyRule, DenseCount, Family, Mixer
-from engine.contract.families_facts import ConfigFacts
+from engine.contract.families_facts import CONFIG_FIX, ConfigFacts
 from engine.contract.families_full import MLP
 from engine.contract.families_rules import every_layer, mlp_kinds, quiet_size_of, required_size
 from engine.contract.families_states import layer_kinds
@@ -17,7 +17,6 @@ from engine.contract.shape import ExpertShape, KvShape, StateShape, StateTensor
 
 _FULL, _SLIDING = "hybrid", "hybrid_sliding"
 _KINDS = layer_kinds(lambda facts, layer, layers: _SLIDING if (layer + 1) % 6 else _FULL, _FULL, _SLIDING)
-_FIX = "Choose a folder whose config.json is complete."
 _MOST_PASSES = 64
 _LOOP = {
     "loop_layer_index_start": "core_start",
@@ -144,13 +143,13 @@ def _looped(facts: ConfigFacts, family: Family) -> tuple[Mixer, ...]:
     if not 0 < first < last <= len(mixers):
         raise CannotEstimateError(
             f"config.json loops layers {first} to {last}; the model has {len(mixers)}.",
-            _FIX,
+            CONFIG_FIX,
             fact="loop_layer_index_start",
         )
     if passes > _MOST_PASSES:
         raise CannotEstimateError(
             f"config.json says loop_num_passes = {passes}; more than {_MOST_PASSES} are not believed.",
-            _FIX,
+            CONFIG_FIX,
             fact="loop_num_passes",
         )
     width = facts.required("hidden_size")
@@ -163,8 +162,7 @@ def _looped(facts: ConfigFacts, family: Family) -> tuple[Mixer, ...]:
 
 def _loop(facts: ConfigFacts) -> tuple[int, int, int, int]:
     """First looped layer, the one behind the last, passes, rank of the gates; older files have a table for them."""
-    table = facts.given("loop_config")
-    old = ConfigFacts(table if isinstance(table, dict) else {}, facts.model_type)
+    old = facts.table("loop_config")
     first, last, passes, rank = (old.optional(name) or facts.required(key) for key, name in _LOOP.items())
     return first, last, passes, rank
 
@@ -177,7 +175,7 @@ def _with_blocks(family: Family) -> AnatomyRule:
         width, rows = anatomy.hidden_size, facts.required("unpadded_vocab_size")
         if rows > anatomy.vocab_size:
             raise CannotEstimateError(
-                f"config.json says {rows} words of {anatomy.vocab_size}.", _FIX, fact="unpadded_vocab_size"
+                f"config.json says {rows} words of {anatomy.vocab_size}.", CONFIG_FIX, fact="unpadded_vocab_size"
             )
         padding = (anatomy.vocab_size - rows) * width
         blocks = math.ceil(len(anatomy.layers) / facts.required("n_layers_per_attn_res_block"))

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from engine.contract.errors import CannotEstimateError
 from engine.contract.families_anatomy import AnatomyRule, DenseCount, Family, Mixer, MixerRule
-from engine.contract.families_facts import ConfigFacts
+from engine.contract.families_facts import CONFIG_FIX, ConfigFacts
 from engine.contract.families_full import GATE, MLP
 from engine.contract.families_rules import MoeRule, after_dense, mlp_kinds, quiet_size_of, shared_experts
 from engine.contract.shape import ExpertShape, KvShape
@@ -38,7 +38,7 @@ def latent_attention(facts: ConfigFacts, *, rotated: bool = True, any_kv_heads: 
     if kv_heads not in (None, heads) and not any_kv_heads:
         raise CannotEstimateError(
             f"config.json says {kv_heads} KV heads for {heads} query heads; latent attention has as many of both.",
-            "Choose a folder whose config.json is complete.",
+            CONFIG_FIX,
             fact="num_key_value_heads",
         )
     note = _NOTE.format(latent=latent, rope=rope, heads=heads)
@@ -108,7 +108,7 @@ def shared_index(facts: ConfigFacts, layers: int) -> tuple[bool, ...]:
         if len(pattern) != layers:
             raise CannotEstimateError(
                 f"index_topk_pattern in config.json names {len(pattern)} layers; the model has {layers}.",
-                "Choose a folder whose config.json is complete.",
+                CONFIG_FIX,
                 fact="index_topk_pattern",
             )
         return tuple(letter == "F" for letter in pattern)

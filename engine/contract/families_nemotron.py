@@ -5,7 +5,7 @@ Source: transformers 5.24, models/nemotron_h.
 
 from engine.contract.errors import CannotEstimateError
 from engine.contract.families_anatomy import DenseCount, Family, Mixer
-from engine.contract.families_facts import ConfigFacts
+from engine.contract.families_facts import CONFIG_FIX, ConfigFacts
 from engine.contract.families_full import GATE
 from engine.contract.families_rules import FULL
 from engine.contract.families_states import LINEAR, mamba_2
@@ -13,7 +13,6 @@ from engine.contract.shape import ExpertShape, KvShape
 
 _LETTERS = {"M": LINEAR, "E": "moe", "*": FULL, "-": "mlp"}
 _OLD_KINDS = {"mamba": LINEAR, "attention": FULL}
-_FIX = "Choose a folder whose config.json is complete."
 
 
 def _kinds(facts: ConfigFacts) -> tuple[str, ...]:
@@ -27,13 +26,13 @@ def _kinds(facts: ConfigFacts) -> tuple[str, ...]:
     else:
         raise CannotEstimateError(
             f"config.json of this {facts.model_type} model does not say layers_block_type; no memory figure without.",
-            _FIX,
+            CONFIG_FIX,
             fact="layers_block_type",
         )
     if strange := [kind for kind in kinds if kind not in _LETTERS.values()]:
         raise CannotEstimateError(
             f"config.json names layers of kind {strange[0]:.40}, which {facts.model_type} models do not have.",
-            _FIX,
+            CONFIG_FIX,
             fact="layers_block_type",
         )
     return kinds

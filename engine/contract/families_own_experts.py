@@ -7,12 +7,10 @@ from dataclasses import replace
 
 from engine.contract.errors import CannotEstimateError
 from engine.contract.families_anatomy import Anatomy, AnatomyRule, DenseCount, Family, Mixer, gated_mlp
-from engine.contract.families_facts import ConfigFacts
+from engine.contract.families_facts import CONFIG_FIX, ConfigFacts
 from engine.contract.families_latent import latent_attention
 from engine.contract.families_step3p7 import step3p5
 from engine.contract.shape import KvShape
-
-_FIX = "Choose a folder whose config.json is complete."
 
 _DBRX = Family(
     vocab_size=32000,
@@ -37,7 +35,7 @@ def dbrx(facts: ConfigFacts, tied: bool) -> Anatomy:
         if attention.given(key) is None:
             raise CannotEstimateError(
                 f"config.json of this dbrx model does not say {key} in attn_config; transformers needs it.",
-                _FIX,
+                CONFIG_FIX,
                 fact=key,
             )
     own = facts.replaced(

@@ -10,13 +10,12 @@ from functools import lru_cache
 
 from engine.contract.errors import CannotEstimateError
 from engine.contract.families_anatomy import Anatomy, DenseCount, Family, Mixer
-from engine.contract.families_facts import ConfigFacts
+from engine.contract.families_facts import CONFIG_FIX, ConfigFacts
 from engine.contract.families_rules import FULL, every_layer, size_of
 from engine.contract.families_states import LINEAR, convolution, delta_net, every_nth, layer_kinds
 from engine.contract.families_streams import with_streams
 from engine.contract.shape import StateTensor
 
-_FIX = "Choose a folder whose config.json is complete."
 _INDEXED = "indexed_attention"
 _KINDS = layer_kinds(every_nth("full_attention_interval", 4), FULL, LINEAR, _INDEXED)
 _AXES = 3  # time, height and width of a position
@@ -44,7 +43,7 @@ def _mixers(facts: ConfigFacts, family: Family) -> tuple[Mixer, ...]:
             if kind != LINEAR:
                 raise CannotEstimateError(
                     f"ple_layer_ids in config.json names layer {layer + 1}, which has no linear attention.",
-                    _FIX,
+                    CONFIG_FIX,
                     fact="ple_layer_ids",
                 )
             mixer = _with_table(facts, linear, tables.index(layer))
@@ -59,7 +58,9 @@ def _attention(facts: ConfigFacts, family: Family) -> Mixer:
     kv = family.kv_shapes(facts)[0]
     width, size, heads = facts.required("hidden_size"), kv.key_dim, kv.n_heads or kv.n_kv_heads
     if facts.required("indexer_kv_heads") != 1:
-        raise CannotEstimateError("config.json says more than one indexer_kv_heads.", _FIX, fact="indexer_kv_heads")
+        raise CannotEstimateError(
+            "config.json says more than one indexer_kv_heads.", CONFIG_FIX, fact="indexer_kv_heads"
+        )
     index_heads, index_size = facts.required("indexer_n_heads"), facts.required("indexer_head_dim")
     projected = 2 * heads * size + 2 * kv.n_kv_heads * size
     plain = width * (projected + heads * size) + 2 * size
@@ -80,7 +81,9 @@ def _tables(facts: ConfigFacts, layers: int) -> list[int]:
     named = sorted(set(facts.numbers("ple_layer_ids") or ()))
     if any(not 1 <= layer <= layers for layer in named):
         raise CannotEstimateError(
-            f"ple_layer_ids in config.json names layer {named[-1]}; the model has {layers}.", _FIX, fact="ple_layer_ids"
+            f"ple_layer_ids in config.json names layer {named[-1]}; the model has {layers}.",
+            CONFIG_FIX,
+            fact="ple_layer_ids",
         )
     return [layer - 1 for layer in named]
 
@@ -95,7 +98,7 @@ def _with_table(facts: ConfigFacts, linear: Mixer, number: int) -> Mixer:
     if not 0 < heads <= _MOST_GROUPS or embedded % heads:
         raise CannotEstimateError(
             f"config.json says ple_embed_dim {embedded} for {heads} heads of word groups, which does not divide it.",
-            _FIX,
+            CONFIG_FIX,
             fact="ple_embed_dim",
         )
     rows = sum(_primes(base, (number + 1) * heads)[number * heads :])
@@ -121,7 +124,7 @@ def _primes(start: int, count: int) -> tuple[int, ...]:
     if start > _MOST_ROWS or count > _MOST_GROUPS:
         raise CannotEstimateError(
             f"config.json says ngram_vocab_size_base = {start} and {count} heads of word groups; this is not believed.",
-            _FIX,
+            CONFIG_FIX,
             fact="ngram_vocab_size_base",
         )
     found: list[int] = []

@@ -6,7 +6,7 @@ Each rule repeats what the `__post_init__` and the decoder layers of transformer
 from collections.abc import Callable
 
 from engine.contract.errors import CannotEstimateError
-from engine.contract.families_facts import ConfigFacts
+from engine.contract.families_facts import CONFIG_FIX, ConfigFacts
 
 WindowRule = Callable[[ConfigFacts, int], tuple[int | None, ...]]  # facts, layers -> window of each layer
 MoeRule = Callable[[ConfigFacts, int], tuple[bool, ...]]  # facts, layers -> whether each layer has routed experts
@@ -41,7 +41,7 @@ def no_windows(facts: ConfigFacts, layers: int) -> tuple[int | None, ...]:
     if kinds is not None and any(_checked_kind(kind) for kind in kinds):
         raise CannotEstimateError(
             f"layer_types names sliding layers, which {facts.model_type} models do not have.",
-            "Choose a folder whose config.json is complete.",
+            CONFIG_FIX,
             fact="layer_types",
         )
     return (None,) * layers

@@ -7,12 +7,10 @@ from dataclasses import replace
 
 from engine.contract.errors import CannotEstimateError
 from engine.contract.families_anatomy import Anatomy, DenseCount, Family, Mixer
-from engine.contract.families_facts import ConfigFacts
+from engine.contract.families_facts import CONFIG_FIX, ConfigFacts
 from engine.contract.families_latent import shared_index
 from engine.contract.families_rules import mlp_kinds, quiet_size_of, required_size, shared_experts
 from engine.contract.shape import KvShape
-
-_FIX = "Choose a folder whose config.json is complete."
 
 
 def _mixers(facts: ConfigFacts, family: Family) -> tuple[Mixer, ...]:
@@ -21,7 +19,7 @@ def _mixers(facts: ConfigFacts, family: Family) -> tuple[Mixer, ...]:
         raise CannotEstimateError(
             f"config.json says {facts.given('num_key_value_heads')} KV heads for {heads} query heads; latent attention"
             " has as many of both.",
-            _FIX,
+            CONFIG_FIX,
             fact="num_key_value_heads",
         )
     rotates, sources, own_index = _rotates(facts, layers), _sources(facts, layers), shared_index(facts, layers)
@@ -74,7 +72,7 @@ def _rotates(facts: ConfigFacts, layers: int) -> tuple[bool, ...]:
     if len(given) < layers:
         raise CannotEstimateError(
             f"no_rope_layers in config.json names {len(given)} layers; the model has {layers}.",
-            _FIX,
+            CONFIG_FIX,
             fact="no_rope_layers",
         )
     return tuple(number != 0 for number in given[:layers])
@@ -89,7 +87,7 @@ def _sources(facts: ConfigFacts, layers: int) -> tuple[int, ...]:
     ):
         raise CannotEstimateError(
             f"kv_source_layers in config.json does not name, for each of {layers} layers, an earlier one with latents.",
-            _FIX,
+            CONFIG_FIX,
             fact="kv_source_layers",
         )
     return sources

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from engine.contract.errors import CannotEstimateError
 from engine.contract.families_anatomy import DenseCount, Family, Mixer, MixerRule
-from engine.contract.families_facts import ConfigFacts
+from engine.contract.families_facts import CONFIG_FIX, ConfigFacts
 from engine.contract.families_rules import FULL, SLIDING
 from engine.contract.shape import StateShape, StateTensor
 
@@ -38,7 +38,7 @@ def layer_kinds(otherwise: Callable[[ConfigFacts, int, int], str] | None, *known
         if given is None and otherwise is None:
             raise CannotEstimateError(
                 f"config.json of this {facts.model_type} model does not say layer_types; no memory figure without it.",
-                "Choose a folder whose config.json is complete.",
+                CONFIG_FIX,
                 fact="layer_types",
             )
         if given is None and otherwise is not None:
@@ -49,7 +49,7 @@ def layer_kinds(otherwise: Callable[[ConfigFacts, int, int], str] | None, *known
             if kind not in known:
                 raise CannotEstimateError(
                     f"layer_types names {kind}, which {facts.model_type} models do not have.",
-                    "Choose a folder whose config.json is complete.",
+                    CONFIG_FIX,
                     fact="layer_types",
                 )
         return kinds
@@ -208,7 +208,7 @@ def granite_mamba(facts: ConfigFacts) -> Mixer:
     if inner % heads:
         raise CannotEstimateError(
             f"mamba_n_heads {heads} does not divide {inner}, the width of the Mamba layers.",
-            "Choose a folder whose config.json is complete.",
+            CONFIG_FIX,
             fact="mamba_n_heads",
         )
     return mamba_2(

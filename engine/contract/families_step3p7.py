@@ -7,12 +7,11 @@ from typing import Any
 
 from engine.contract.errors import CannotEstimateError
 from engine.contract.families_anatomy import Anatomy, DenseCount, Family, Mixer
-from engine.contract.families_facts import ConfigFacts
+from engine.contract.families_facts import CONFIG_FIX, ConfigFacts
 from engine.contract.families_rules import FULL, SLIDING, required_size
 from engine.contract.families_states import layer_kinds
 from engine.contract.shape import KvShape
 
-_FIX = "Choose a folder whose config.json is complete."
 _KINDS = layer_kinds(lambda facts, layer, layers: FULL, FULL, SLIDING)
 
 
@@ -45,7 +44,9 @@ def _sliding_heads(facts: ConfigFacts, index: int, heads: int) -> int:
         table = facts.given("attention_other_setting") or {}
     if not isinstance(table, dict):
         raise CannotEstimateError(
-            f"config.json says in no table how many heads layer {index} has.", _FIX, fact="num_attention_heads"
+            f"config.json says in no table how many heads layer {index} has.",
+            CONFIG_FIX,
+            fact="num_attention_heads",
         )
     return ConfigFacts(table, facts.model_type).optional("num_attention_heads") or heads
 
@@ -60,7 +61,9 @@ def _experts(facts: ConfigFacts, layers: int) -> tuple[bool, ...]:
     if words is None:
         return tuple(layer >= 3 for layer in range(layers))
     if not isinstance(words, list) or not all(f"{word}".strip().isdecimal() for word in words if f"{word}".strip()):
-        raise CannotEstimateError(f"config.json says moe_layers_enum = {given!r:.60}.", _FIX, fact="moe_layers_enum")
+        raise CannotEstimateError(
+            f"config.json says moe_layers_enum = {given!r:.60}.", CONFIG_FIX, fact="moe_layers_enum"
+        )
     numbers = {int(f"{word}"[:9]) for word in words if f"{word}".strip()}
     return tuple(layer in numbers for layer in range(layers))
 
