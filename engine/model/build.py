@@ -133,7 +133,7 @@ def load_model(
         forget_locals(error)
         try:
             undo.close()
-        except Exception:  # what went wrong first is what matters; the process ends with it anyway
+        except Exception:  # noqa: BLE001 - what went wrong first is what matters
             _log.exception("not everything of the load could be given back")
         raise
 
