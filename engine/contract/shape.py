@@ -5,9 +5,11 @@ Letters: L layers, E experts a layer, A active experts a token, K KV heads, D he
 
 import math
 from collections import Counter
+from functools import cached_property
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
+from typing_extensions import override
 
 from engine.contract.formats import ExpertStorage, WeightFormat, alike, usual_storage
 from engine.contract.record import Record
@@ -140,6 +142,14 @@ class ModelShape(Record):
             raise ValueError(f"{len(self.storages)} storages for {len(self.moe_layers)} MoE layers")
         return self
 
+    @override
+    def __copy__(self) -> Self:
+        """For `model_copy`: what is derived from the layers is derived anew."""
+        copied = super().__copy__()
+        for name in ("moe_layers", "cached_layers", "kv_layers"):
+            copied.__dict__.pop(name, None)
+        return copied
+
     @property
     def different_storages(self) -> tuple[ExpertStorage, ...]:
         """How experts are stored, each way at least once; also for a shape without MoE layers."""
@@ -181,7 +191,7 @@ class ModelShape(Record):
             return "fp8"
         return "fp32" if self.dense_format is WeightFormat.FP32 else "bf16"
 
-    @property
+    @cached_property
     def moe_layers(self) -> tuple[int, ...]:
         """Indices of the layers with routed experts, ascending; tier lists follow this order."""
         return tuple(layer.index for layer in self.layers if layer.moe)
@@ -191,7 +201,7 @@ class ModelShape(Record):
         """Whether a long prompt can be computed chunk after chunk."""
         return all(layer.state is None or layer.state.resumes for layer in self.layers)
 
-    @property
+    @cached_property
     def cached_layers(self) -> tuple[LayerShape, ...]:
         """What transformers' cache has a layer each for: all layers, and one more for each further attention.
 
@@ -204,7 +214,7 @@ class ModelShape(Record):
         most = max((layer.passes for layer in self.layers), default=1)
         return (*once, *(layer for number in range(1, most) for layer in self.layers if layer.passes > number))
 
-    @property
+    @cached_property
     def kv_layers(self) -> tuple[KvShape, ...]:
         """KV shapes of all attentions that keep keys and values."""
         return tuple(layer.kv for layer in self.cached_layers if layer.kv is not None)
