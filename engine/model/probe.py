@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from engine.contract.errors import ModelFileError
 from engine.contract.shape import ExpertShape
 from engine.experts.kernels import ExpertMath
 from engine.experts.layer import ExpertLayer, Way
@@ -45,6 +46,20 @@ class Probe:
         with torch.inference_mode():
             out = layer.forward(self.hidden.to(device), self.ids.to(device), self.scores.to(device), math, way)
             return out.float().cpu()
+
+
+def check_finite(want: Tensor, what: str, layer: int) -> None:
+    """Whether numbers that were computed from the files alone are numbers at all.
+
+    Raises:
+        ModelFileError: one is infinite or none: so are weights in the files.
+    """
+    if not torch.isfinite(want).all():
+        raise ModelFileError(
+            f"{what} of layer {layer} cannot be computed: weights in the files are infinite or no numbers.",
+            "Copy or download the model again.",
+            layer=layer,
+        )
 
 
 def difference(got: Tensor, want: Tensor) -> float:

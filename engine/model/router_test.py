@@ -18,7 +18,7 @@ from engine.contract.errors import SplitpinError
 from engine.contract.shape import ExpertShape
 from engine.experts.kernels import ExpertMath
 from engine.model.experts_function import ExpertsModule, ModuleMath
-from engine.model.probe import SEED
+from engine.model.probe import SEED, check_finite
 
 TOKENS = 16
 LEAST_AGREEMENT = 0.75  # of all choices
@@ -98,6 +98,7 @@ def router_test(
 
     Raises:
         RouterTestError: the choices or their weights differ.
+        ModelFileError: the files hold what is no number.
     """
     for found, path in _blocks(modules):
         block: Any = model.get_submodule(path)
@@ -114,6 +115,8 @@ def router_test(
         want = _ask(twin, experts, hidden.float(), shape.n_experts)
         if want is None:
             continue
+        if not got.weights.isfinite().all():  # otherwise it is the copy that misses something
+            check_finite(want.weights, "The router", found.layer)
         return f"router layer {found.layer} {_compared(found.layer, got, want, TOLERANCE[dtype]):.1e}"
     return None
 

@@ -21,7 +21,7 @@ from engine.experts.kernels import ExpertWeights
 from engine.experts.layer import ExpertLayer
 from engine.model.expert_map import ExpertMap
 from engine.model.experts_function import ModuleMath
-from engine.model.probe import TOLERANCE, Probe, difference
+from engine.model.probe import TOLERANCE, Probe, check_finite, difference
 from engine.model.router_test import router_test
 
 
@@ -47,6 +47,7 @@ def self_test(
     Raises:
         SelfTestError: a difference above TOLERANCE.
         RouterTestError: the router chooses otherwise than the checkpoint says.
+        ModelFileError: the files hold what is no number.
     """
     words: list[str] = []
     modules = [experts.layers[layer].found for layer in sorted(layers)]
@@ -114,6 +115,7 @@ def _difference(
             one = layer.kernel.exact(record, expert)
             for token, rank in (ids == expert).nonzero().tolist():
                 want[token] += _reference(probe.hidden[token : token + 1], one, math) * probe.scores[token, rank]
+    check_finite(want, "The experts", layer.bank.layer)
     found = [
         difference(rows.run(layer, math, device, way), want[: rows.hidden.shape[0]])
         for way in layer.ways

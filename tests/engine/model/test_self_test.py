@@ -4,12 +4,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from typing_extensions import override
 
 from engine.banks.canary import SAMPLE_BYTES
 from engine.banks.devices import Mark
 from engine.banks.simulated_device import SimulatedDevice
+from engine.contract.errors import ModelFileError
 from engine.contract.estimate import expert_record
 from engine.contract.plan import SimulatedGpu
 from engine.model.build import Drivers
@@ -54,6 +56,23 @@ def test_a_tier_that_lost_bytes_on_the_way_fails_the_load(tiers: str, tier: str,
     with pytest.raises(SelfTestError, match=rf"Layer 0 \({tier}\) computes something else"):
         load(plan_for(tiny("mixtral"), tiers), drivers=Drivers(device, memory, RecordingLocker()))
     assert memory.live == 0
+
+
+@pytest.mark.parametrize(("part", "words"), [("experts", "The experts of layer 0"), ("gate", "The router of layer 0")])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_files_that_hold_no_numbers_are_blamed_and_not_this_pc(
+    part: str, words: str, value: float, tmp_path: Path, load: Load
+) -> None:
+    checkpoint = MAKERS["mixtral"](tmp_path)
+    for file in tmp_path.glob("*.safetensors"):
+        tensors = load_file(file)
+        for name, tensor in tensors.items():
+            if part in name:
+                tensor.view(-1)[0] = value
+        save_file(tensors, file, metadata={"format": "pt"})
+    with pytest.raises(ModelFileError, match=f"{words} cannot be computed") as caught:
+        load(plan_for(checkpoint, "vplg"))
+    assert "download" in caught.value.fix
 
 
 def test_a_fault_in_one_tier_is_not_hidden_by_another(tiny: Tiny, load: Load) -> None:
