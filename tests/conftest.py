@@ -3,10 +3,12 @@
 The environment is set while this file is imported, which is before any test module can import torch or Qt.
 """
 
+import gc
 import os
 import sys
 import tempfile
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,8 @@ from engine.threads import prepare_threads
 from tests.support.leaks import LeakCheck, ThreadLeakCheck
 
 _FAILED = pytest.StashKey[bool]()
+_tests_run = count(1)
+_FULL_COLLECTION_EVERY = 50  # tests
 _USES_QT = {"qapp", "qtbot", "qapp_cls", "qtmodeltester"}
 _DEMO_MODEL = Path(os.environ.get("SPLITPIN_DEMO_MODEL") or demo_model_dir())  # before the folders move
 
@@ -42,6 +46,16 @@ def demo_model() -> Path:
     if not is_complete(_DEMO_MODEL):
         pytest.fail(f"There is no demo model in {_DEMO_MODEL}. `python run.py test` prepares it.")
     return _DEMO_MODEL
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_protocol() -> Iterator[None]:
+    """Collect only what the test made: closing models and windows collects, and libraries are a million objects."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+    if next(_tests_run) % _FULL_COLLECTION_EVERY == 0:
+        gc.collect()
 
 
 @pytest.hookimpl(hookwrapper=True)

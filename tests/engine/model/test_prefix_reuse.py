@@ -1,6 +1,5 @@
 """Beginnings of prompts are computed once: by family, over turns and clients, after cancelled and failed requests."""
 
-import gc
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -56,11 +55,9 @@ def start(checkpoint: Callable[[str], TinyModel]) -> Iterator[Start]:
         loaded[key].reset()
         return loaded[key]
 
-    gc.freeze()  # closing a model collects garbage; what was there before need not be looked through each time
     yield one
     for model in loaded.values():
         model.close()
-    gc.unfreeze()
 
 
 @pytest.mark.parametrize("family", FAMILIES)
