@@ -12,7 +12,7 @@ from types import TracebackType
 
 from PySide6.QtCore import QObject, QProcess, QUrl
 from PySide6.QtGui import QDesktopServices
-from PySide6.QtWidgets import QApplication, QFileDialog, QWidget
+from PySide6.QtWidgets import QApplication
 
 from app.chat.store import ChatStore
 from app.core.learned import LearnedStore
@@ -40,6 +40,7 @@ from app.ui.main_window import MainWindow
 from app.ui.notices import Notice, of_problem
 from app.ui.pages.chat_page import ChatPage
 from app.ui.pages.split_page import SplitPage
+from app.ui.pick_folder import PickFolder, pick_folder
 from app.ui.settings_keeper import SettingsKeeper
 from app.ui.shell import Shell
 from app.ui.split_desk import SplitDesk
@@ -47,7 +48,6 @@ from app.ui.theme import Theme
 from app.ui.tray import Tray
 from app.ui.widgets.rail import RailEntry
 from app.ui.window_memory import WindowMemory
-from engine.contract.checkpoint import holds_several_models
 from engine.contract.errors import ModelFolderError, Problem, UsageError
 from engine.contract.facts import HardwareFacts
 from engine.contract.plan import MemoryPlan, SimulatedGpu
@@ -71,20 +71,6 @@ class LaunchOptions:
     model: Path | None = None
     simulated_gpu: SimulatedGpu | None = None
     demo_dir: Path | None = field(default_factory=demo_model_dir)
-
-
-PickFolder = Callable[[QWidget], Path | None]
-
-
-def pick_folder(parent: QWidget) -> Path | None:
-    """Ask for a model folder with the system's own dialog, and for a file where it holds several GGUF models."""
-    chosen = QFileDialog.getExistingDirectory(parent, "Add a model folder")
-    if not chosen:
-        return None
-    if not holds_several_models(Path(chosen)):
-        return Path(chosen)
-    file, _ = QFileDialog.getOpenFileName(parent, "Choose one of the models", chosen, "GGUF models (*.gguf)")
-    return Path(file) if file else None
 
 
 class App(QObject):

@@ -11,26 +11,12 @@ from app.planning.refused import Refused
 from app.planning.room import Room
 from app.planning.shortage import Shortage
 from app.planning.wishes import Wishes
-from engine.contract.errors import (
-    LockLimitError,
-    NotEnoughCommitError,
-    NotEnoughMemoryError,
-    NotEnoughRamError,
-    NotEnoughVramError,
-    PinQuotaError,
-)
+from engine.contract.errors import NotEnoughMemoryError
 from engine.contract.estimate import Split, ledger
 from engine.contract.facts import HardwareFacts
-from engine.contract.plan import MemoryPlan, Pool
+from engine.contract.ledger import NOT_ENOUGH
+from engine.contract.plan import MemoryPlan
 from engine.contract.shape import ModelShape
-
-_ERRORS: dict[Pool, type[NotEnoughMemoryError]] = {
-    Pool.VRAM: NotEnoughVramError,
-    Pool.PINNED: PinQuotaError,
-    Pool.LOCKED: LockLimitError,
-    Pool.RAM: NotEnoughRamError,
-    Pool.COMMIT: NotEnoughCommitError,
-}
 
 
 def make_plan(
@@ -67,7 +53,7 @@ def make_plan(
 
 def _refusal(refused: Refused) -> NotEnoughMemoryError:
     short, found = refused.short, fixes(refused)
-    error = _ERRORS[short.pool](
+    error = NOT_ENOUGH[short.pool](
         needed_bytes=short.needed_bytes,
         available_bytes=short.available_bytes,
         fix=found[0].sentence if found else last_resort(short.pool),

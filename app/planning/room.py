@@ -1,6 +1,6 @@
 """One model on one machine under the user's wishes: everything about limits that does not depend on the split."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from app.planning.bank_sums import BankSums
@@ -13,6 +13,7 @@ from engine.contract.estimate import (
     banks,
     kv_cache_bytes,
     most_ring_experts,
+    most_tokens,
     prefix_bytes,
     slot_bytes,
     state_bytes,
@@ -164,7 +165,7 @@ class Room:
                 for pool, limit, held in pools
             )
 
-        return max(_most_tokens(fits, self.shape.max_context_tokens), self.rounded(KV_PAGE_TOKENS))
+        return max(most_tokens(fits, self.shape.max_context_tokens), self.rounded(KV_PAGE_TOKENS))
 
     def tokens_for(self, vram_layers: int) -> int:
         """The longest context that leaves room for so many layers in VRAM; 0 if none."""
@@ -235,17 +236,3 @@ class Room:
             committed_banks=committed,
             bank=bank,
         )
-
-
-def _most_tokens(fits: Callable[[int], bool], most: int) -> int:
-    """The longest context that fits: whole pages, or the model's maximum; 0 where not even one page does."""
-    if fits(most):
-        return most
-    pages, too_many = 0, -(-most // KV_PAGE_TOKENS)
-    while too_many - pages > 1:
-        middle = (pages + too_many) // 2
-        if fits(middle * KV_PAGE_TOKENS):
-            pages = middle
-        else:
-            too_many = middle
-    return pages * KV_PAGE_TOKENS

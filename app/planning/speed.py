@@ -23,6 +23,7 @@ from pydantic import Field
 
 from engine.contract.estimate import banks, kv_traffic_bytes
 from engine.contract.formats import WeightFormat
+from engine.contract.load_peak import largest_dense_tensor_bytes
 from engine.contract.plan import MemoryPlan, Tier
 from engine.contract.rates import KernelRates, MeasuredRates
 from engine.contract.record import Record
@@ -148,12 +149,6 @@ def not_measured(plan: MemoryPlan, rates: MeasuredRates | None) -> tuple[WeightF
     return tuple(form for form in needed if any(form not in table for table in tables))
 
 
-def faster(first: Speed, second: Speed) -> float | None:
-    """How many times as fast the first split decodes as the second; None where the ranges overlap."""
-    a, b = first.decode_tok_s, second.decode_tok_s
-    return a.middle / b.middle if a.slow > b.fast or a.fast < b.slow else None
-
-
 def speed_line(speed: Speed | None, prompt_tokens: int = 4096) -> str:
     """ "About 9 to 14 tokens a second; a prompt of 4,096 tokens takes 20 to 31 s (figures of this PC)"."""
     if speed is None:
@@ -170,16 +165,6 @@ def speed_line(speed: Speed | None, prompt_tokens: int = 4096) -> str:
 def number_span(rate: Range) -> str:
     """ "9.3 to 14", or "9.3" where both ends say the same."""
     return _span(rate.slow, rate.fast)
-
-
-def comparison_line(first: Speed | None, second: Speed | None) -> str:
-    """How a split compares with another one, in words."""
-    if first is None or second is None:
-        return f"Which of the two is faster is {NOT_MEASURED}"
-    factor = faster(first, second)
-    if factor is None:
-        return "No clear difference in speed"
-    return f"About {factor:.1f} times as fast" if factor > 1 else f"About {1 / factor:.1f} times as slow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,10 +223,9 @@ def _token_s(
     """Seconds of reading weights for one token."""
     shape = plan.model
     active = shape.experts.top_k / shape.experts.n_experts
-    embedding = shape.vocab_size * shape.hidden_size * shape.value_bytes
     other = shape.dense_bytes + kv_traffic_bytes(shape, plan.context_tokens)
     if not slowest:
-        other = max(shape.dense_bytes - embedding, 0)
+        other = max(shape.dense_bytes - largest_dense_tensor_bytes(shape), 0)
     seconds = other / dense.bytes_s + active * sum(layers.read_s for layers in held.values())
     pinned = held[Tier.PINNED].bytes
     if pinned and rates.pinned_copy_bytes_s is not None:

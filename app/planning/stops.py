@@ -46,10 +46,6 @@ class SliderStops:
     pin_full: Marker | None = None
     ram_full: Marker | None = None
 
-    def stop_for(self, tokens: int) -> Stop | None:
-        """The smallest stop with at least so many tokens; None beyond the right end."""
-        return next((stop for stop in self.stops if stop.context_tokens >= tokens), None)
-
 
 def slider_stops(shape: ModelShape, facts: HardwareFacts, wishes: Wishes) -> SliderStops:
     """Every context at which one more layer leaves VRAM, as long as RAM and commit hold the layers outside.

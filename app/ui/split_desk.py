@@ -96,11 +96,11 @@ class SplitDesk(QObject):
         is_fixed: Callable[[], bool] = lambda: self._inputs.session.running  # noqa: E731 - for two of its parts
         self._models = ModelDesk(background, read_shape=read_shape, is_fixed=is_fixed, parent=self)
         self._plans = PlanDesk(self._models, is_fixed=is_fixed, simulated_gpu=simulated_gpu, parent=self)
-        self._left_over = OrphanDesk(watch, self)
+        self.left_over = OrphanDesk(watch, self)
         self._reports = Reports(self)
-        self._start = StartDesk(self._left_over, background, read_facts, self)
+        self._start = StartDesk(self.left_over, background, read_facts, self)
         self._once: dict[str, Any] = {}  # wishes for the start that is on its way, and for no other
-        self._measure = MeasureDesk(measurement, self)
+        self.measuring = MeasureDesk(measurement, self)
         self._connect_page(page)
         self._models.chosen.connect(self._model_chosen)
         self._models.read.connect(self._plans.plan)
@@ -110,17 +110,17 @@ class SplitDesk(QObject):
         self._plans.reported.connect(self.report)
         store.changed.connect(self._session_changed)
         watch.verdicts.connect(self._plans.take_verdicts)
-        self._left_over.changed.connect(self._show)
-        self._left_over.memory_changed.connect(self.read_machine)
-        self._left_over.reported.connect(self.report)
+        self.left_over.changed.connect(self._show)
+        self.left_over.memory_changed.connect(self.read_machine)
+        self.left_over.reported.connect(self.report)
         self._start.changed.connect(self._show)
         self._start.cleared.connect(self._start_cleared)
         self._start.refused.connect(self.start_refused)
         self._start.failed.connect(self._no_facts)
         self._reports.changed.connect(self._show)
-        self._measure.changed.connect(self._show)
-        self._measure.read_wanted.connect(self.read_machine)
-        self._measure.reported.connect(self.report)
+        self.measuring.changed.connect(self._show)
+        self.measuring.read_wanted.connect(self.read_machine)
+        self.measuring.reported.connect(self.report)
 
     def _connect_page(self, page: SplitPage) -> None:
         page.stop_wished.connect(lambda index: self._wishing(lambda: self._plans.wish_stop(index)))
@@ -129,8 +129,8 @@ class SplitDesk(QObject):
         page.tier_wished.connect(lambda layer, tier: self._wishing(lambda: self._plans.wish_tier(layer, tier)))
         page.start_wanted.connect(self.start)
         page.stop_wanted.connect(self.stop_wanted)
-        page.measure_wanted.connect(lambda: self._measure.measure(self._inputs))
-        page.cancel_wanted.connect(self._measure.cancel)
+        page.measure_wanted.connect(lambda: self.measuring.measure(self._inputs))
+        page.cancel_wanted.connect(self.measuring.cancel)
         page.model_wished.connect(self._models.choose)
         page.add_model_wanted.connect(self.add_model_wanted)
         page.notice_acted.connect(self._acted)
@@ -157,23 +157,13 @@ class SplitDesk(QObject):
         """Why Start is impossible now, in a few words; None: it is possible."""
         if self._models.entry is None:
             return "no model"
-        if self._measure.state is not None:
+        if self.measuring.state is not None:
             return "this PC is being measured"
         if self._inputs.blocked is not None:
             return self._inputs.blocked_briefly
         if self.plan is not None:
             return None
         return "this split does not fit" if self._inputs.problem is not None else "the machine is being read"
-
-    @property
-    def measuring(self) -> MeasureDesk:
-        """Measures this PC."""
-        return self._measure
-
-    @property
-    def left_over(self) -> OrphanDesk:
-        """Ends what is left over."""
-        return self._left_over
 
     def report(self, notice: Notice) -> None:
         """Show a notice until it is dismissed or out of date."""
@@ -195,7 +185,7 @@ class SplitDesk(QObject):
     def close(self) -> None:
         """The program ends: no measurement and no timer outlives it."""
         self._closed = True
-        self._measure.cancel()
+        self.measuring.cancel()
         self._reports.close()
 
     def _wishing(self, wish: Callable[[], None]) -> None:
@@ -212,10 +202,6 @@ class SplitDesk(QObject):
             self._plans.forget()
         self._show()
 
-    def choose(self, folder: Path) -> None:
-        """Take another model."""
-        self._models.choose(folder)
-
     def _model_chosen(self, entry: ModelEntry) -> None:
         self._reports.forget(LONGEST)
         self._reports.drop_outdated()
@@ -229,7 +215,7 @@ class SplitDesk(QObject):
 
     def _got_facts(self, facts: HardwareFacts) -> None:
         self._plans.take_facts(facts)
-        self._measure.tell(self._inputs)
+        self.measuring.tell(self._inputs)
 
     def _no_facts(self, error: SplitpinError) -> None:
         self.report(of_problem(error.problem))
@@ -284,7 +270,7 @@ class SplitDesk(QObject):
             said.START_ANYWAY: self._start.go_on,
             said.LARGEST: lambda: self.wish_context(None),
             said.READ_MACHINE: self.read_machine,
-            said.MEASURE: lambda: self._measure.measure(self._inputs),
+            said.MEASURE: lambda: self.measuring.measure(self._inputs),
             said.READ_AGAIN: self._models.read_again,
             said.REMOVE: lambda: self.remove_model_wanted.emit(self._models.folder),
             said.OPEN_LOG: lambda: self.log_wanted.emit(said.log_file(self._inputs)),
@@ -292,21 +278,21 @@ class SplitDesk(QObject):
             said.FREE_CHOICES: self._plans.free_choices,
             said.LIFT_LIMIT: lambda: self._plans.keep_limit(None),
             STOP_ENGINE: self.stop_wanted.emit,
-            said.END: self._left_over.end_first,
-            said.END_ASKED: self._left_over.end_asked,
-            said.KEEP: self._left_over.keep_asked,
+            said.END: self.left_over.end_first,
+            said.END_ASKED: self.left_over.end_asked,
+            said.KEEP: self.left_over.keep_asked,
         }
 
     def _acted(self, notice: Notice, action: str) -> None:
         if action == DISMISS:
-            self._left_over.forget_refusal()
+            self.left_over.forget_refusal()
             self._reports.dismiss(notice)
         elif action == crash_fixes.COPY_DETAILS:
             QGuiApplication.clipboard().setText(f"{notice.title}\n{notice.text}\n{notice.details}")
         elif (fix := said.fix_of(self._inputs, action)) is None:
             self._deeds()[action]()
         elif fix.change == "end_process":
-            self._left_over.end_pids([pid for pid in fix.numbers.values() if isinstance(pid, int)])
+            self.left_over.end_pids([pid for pid in fix.numbers.values() if isinstance(pid, int)])
         else:
             self._wishing(lambda: self._plans.follow(fix))
         self._show()
@@ -325,7 +311,7 @@ class SplitDesk(QObject):
     def _show(self) -> None:
         if self._closed:  # other threads may have news on their way; the page may be gone before they arrive
             return
-        found = self._plans.answer
+        found, question, ours = self._plans.answer, self._plans.question, self.left_over.ours
         self._inputs = replace(
             self._inputs,
             model_name=None if self._models.entry is None else self._models.entry.name,
@@ -337,9 +323,9 @@ class SplitDesk(QObject):
             problem=self._models.problem or found.problem,
             stops=found.stops,
             quota=found.quota,
-            left_over=left_over(self._left_over.orphans),
+            left_over=left_over(self.left_over.orphans),
             starting=self._start.busy,
-            measuring=self._measure.state,
+            measuring=self.measuring.state,
         )
         self._page.show_models(self._models.entries, self._models.entry)
         self._page.show_view(present(self._inputs))
@@ -349,11 +335,11 @@ class SplitDesk(QObject):
                     self._inputs,
                     self._clock(),
                     largest_context=found.largest_context,
-                    orphans=self._left_over.orphans,
-                    gain=self._gain(),
-                    refused=self._left_over.refused,
-                    asked=self._left_over.asked,
-                    ending=self._left_over.ending,
+                    orphans=self.left_over.orphans,
+                    gain=gain(question, ours) if ours and question is not None else "",
+                    refused=self.left_over.refused,
+                    asked=self.left_over.asked,
+                    ending=self.left_over.ending,
                     reports=self._reports.notices,
                     removable=self._models.removable,
                     crash_fix=self._crash_fix(),
@@ -361,7 +347,3 @@ class SplitDesk(QObject):
             )
         )
         self.changed.emit()
-
-    def _gain(self) -> str:
-        ours, question = self._left_over.ours, self._plans.question
-        return gain(question, ours) if ours and question is not None else ""

@@ -4,6 +4,7 @@ Letters as in shape.py. The engine allocates what these functions say and assert
 """
 
 from collections import Counter
+from collections.abc import Callable
 from functools import lru_cache
 
 from pydantic import Field
@@ -259,16 +260,21 @@ class ContextBytes:
 
     def most_tokens(self, budget_bytes: int) -> int:
         """The longest context within a budget: whole pages, or the model's maximum; 0 where not even one page fits."""
-        if self.at(self._most) <= budget_bytes:
-            return self._most
-        fits, too_many = 0, -(-self._most // KV_PAGE_TOKENS)  # pages
-        while too_many - fits > 1:
-            middle = (fits + too_many) // 2
-            if self.at(middle * KV_PAGE_TOKENS) <= budget_bytes:
-                fits = middle
-            else:
-                too_many = middle
-        return fits * KV_PAGE_TOKENS
+        return most_tokens(lambda tokens: self.at(tokens) <= budget_bytes, self._most)
+
+
+def most_tokens(fits: Callable[[int], bool], most: int) -> int:
+    """The longest context that fits: whole pages, or `most`, the model's maximum; 0 where not even one page does."""
+    if fits(most):
+        return most
+    pages, too_many = 0, -(-most // KV_PAGE_TOKENS)
+    while too_many - pages > 1:
+        middle = (pages + too_many) // 2
+        if fits(middle * KV_PAGE_TOKENS):
+            pages = middle
+        else:
+            too_many = middle
+    return pages * KV_PAGE_TOKENS
 
 
 def ledger(shape: ModelShape, split: Split, costs: Costs) -> tuple[LedgerLine, ...]:

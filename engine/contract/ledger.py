@@ -5,6 +5,14 @@ The plan is written with it, and so is what the engine really allocated: both ar
 
 from collections.abc import Iterable, Mapping
 
+from engine.contract.errors import (
+    LockLimitError,
+    NotEnoughCommitError,
+    NotEnoughMemoryError,
+    NotEnoughRamError,
+    NotEnoughVramError,
+    PinQuotaError,
+)
 from engine.contract.plan import LedgerLine, Pool, Tier
 
 WEIGHTS = "weights"
@@ -19,6 +27,14 @@ DRIVER = "driver"  # a reserve: the driver allocates it
 HOST_RUNTIME = "engine process"  # a reserve: nothing is allocated under this name
 PREFIX_SNAPSHOTS = "prefix snapshots"
 SCRATCH = "scratch"  # where the CPU unpacks experts beside a GPU
+
+NOT_ENOUGH: Mapping[Pool, type[NotEnoughMemoryError]] = {  # pageable memory has no limit of its own
+    Pool.VRAM: NotEnoughVramError,
+    Pool.PINNED: PinQuotaError,
+    Pool.LOCKED: LockLimitError,
+    Pool.RAM: NotEnoughRamError,
+    Pool.COMMIT: NotEnoughCommitError,
+}
 
 Purposes = Iterable[tuple[str, int]]  # with bytes
 

@@ -7,29 +7,14 @@ from collections.abc import Mapping
 
 from pydantic import Field, ValidationError
 
-from engine.contract.errors import (
-    LockLimitError,
-    NotEnoughCommitError,
-    NotEnoughMemoryError,
-    NotEnoughRamError,
-    NotEnoughVramError,
-    PinQuotaError,
-    PlanMismatchError,
-)
+from engine.contract.errors import NotEnoughMemoryError, PlanMismatchError
 from engine.contract.estimate import Costs, Split, ledger
-from engine.contract.ledger import DRIVER, HOST_RUNTIME
+from engine.contract.ledger import DRIVER, HOST_RUNTIME, NOT_ENOUGH
 from engine.contract.plan import LedgerLine, MemoryPlan, Pool, Tier
 from engine.contract.record import Record
 from engine.contract.units import gib
 
 RESTART = "Start the engine again with this split."
-_ERRORS: Mapping[Pool, type[NotEnoughMemoryError]] = {
-    Pool.VRAM: NotEnoughVramError,
-    Pool.PINNED: PinQuotaError,
-    Pool.LOCKED: LockLimitError,
-    Pool.RAM: NotEnoughRamError,
-    Pool.COMMIT: NotEnoughCommitError,
-}
 
 
 class PlanWish(Record):
@@ -130,7 +115,7 @@ def check_peak(new: MemoryPlan, held: Mapping[Pool, int], peak: MovePeak) -> Non
 
 
 def _too_much(pool: Pool, needed: int, available: int, what: str, fix: str) -> NotEnoughMemoryError | PlanMismatchError:
-    error = _ERRORS.get(pool)
+    error = NOT_ENOUGH.get(pool)
     if error is None:  # pageable memory has no limit of its own, only what the user allows
         return PlanMismatchError(f"{what} needs {gib(needed)} of pageable memory; {gib(available)} is allowed.", fix)
     return error(needed_bytes=needed, available_bytes=available, fix=fix, what=what)

@@ -18,8 +18,9 @@ from app.paths import Profile
 from app.planning.wishes import Wishes
 from app.settings import Settings, SettingsFile
 from app.ui.pages.chat_words import session_line
+from app.ui.pick_folder import pick_folder
 from app.ui.shortcut_list import SHORTCUTS
-from app.wiring import App, LaunchOptions, open_window, pick_folder
+from app.wiring import App, LaunchOptions, open_window
 from engine.contract.errors import ModelFolderError, UsageError
 from engine.contract.plan import SimulatedGpu
 from engine.contract.units import MIB

@@ -14,7 +14,6 @@ from app.ui.widgets.label import no_mnemonic, plain_tip
 from app.ui.wording import shortened
 
 _LONGEST_NAME = 48
-_HINT = "Choose a model (Ctrl+L)"
 
 
 class ModelChooser(ActionButton):

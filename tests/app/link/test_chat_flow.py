@@ -17,13 +17,6 @@ from tests.support.tiny_plan import tiny_plan
 
 
 @pytest.fixture
-def server() -> Iterator[ChatServer]:
-    running = ChatServer()
-    yield running
-    running.close()
-
-
-@pytest.fixture
 def store(tmp_path: Path) -> Iterator[ChatStore]:
     made = ChatStore.open(tmp_path / "chats.sqlite")
     yield made

@@ -12,13 +12,6 @@ from tests.app.link.chat_server import ChatServer, Exchange
 
 
 @pytest.fixture
-def server() -> Iterator[ChatServer]:
-    running = ChatServer()
-    yield running
-    running.close()
-
-
-@pytest.fixture
 def stream(qtbot: QtBot) -> Iterator[ChatStream]:
     made = ChatStream()
     yield made

@@ -9,8 +9,6 @@ from app.planning.speed import (
     Range,
     Speed,
     SpeedRun,
-    comparison_line,
-    faster,
     needed_formats,
     not_measured,
     predict,
@@ -70,7 +68,6 @@ def _run(plan: MemoryPlan, decode_tok_s: float, prefill_tok_s: float | None = No
 def test_nothing_is_said_before_something_was_measured() -> None:
     assert predict(_plan(), None) is None
     assert speed_line(None) == "Speed: not measured on this PC"
-    assert comparison_line(None, None) == "Which of the two is faster is not measured on this PC"
 
 
 def test_on_a_cpu_a_token_takes_as_long_as_its_weights_are_read() -> None:
@@ -109,10 +106,7 @@ def test_layers_in_vram_are_faster_than_pinned_ones_and_these_than_locked_ones()
     locked = predict(_plan(DESKTOP, vram_layers=0, pinned_layers=0), WITH_GPU)
     assert in_vram is not None and pinned is not None and locked is not None
     assert in_vram.decode_tok_s.slow > pinned.decode_tok_s.slow > locked.decode_tok_s.slow
-    factor = faster(in_vram, locked)
-    assert factor is not None and factor > 5
-    assert comparison_line(in_vram, locked) == f"About {factor:.1f} times as fast"
-    assert comparison_line(locked, in_vram) == f"About {factor:.1f} times as slow"
+    assert in_vram.decode_tok_s.middle > 5 * locked.decode_tok_s.middle
 
 
 def test_misses_of_pinned_layers_are_between_even_and_favoured_choices() -> None:
@@ -198,13 +192,6 @@ def test_short_answers_teach_nothing() -> None:
     kept = run_of(plan, answer_tokens=30, decode_tok_s=9.0, **asked)  # type: ignore[arg-type]
     assert kept is not None
     assert kept.prefill_tok_s is None, "ten tokens say nothing about a prompt"
-
-
-def test_ranges_that_overlap_are_no_difference() -> None:
-    prefill = Range(10, 20)
-    a, b = (Speed(decode, prefill, "figures of this PC") for decode in (Range(5, 9), Range(8, 12)))
-    assert faster(a, b) is None
-    assert comparison_line(a, b) == "No clear difference in speed"
 
 
 def test_the_line_says_rates_times_and_where_they_are_from() -> None:

@@ -70,16 +70,6 @@ def test_the_wishes_the_slider_replaces_do_not_matter(qwen: ModelShape) -> None:
     assert slider_stops(qwen, facts, Wishes(context_tokens=256, vram_layers=1)) == plain
 
 
-def test_stop_for_is_the_smallest_that_holds_so_many_tokens(qwen: ModelShape) -> None:
-    facts = machine(gib_bytes(96), gpu(gib_bytes(24)), pin_measured=measured(gib_bytes(60)))
-    found = slider_stops(qwen, facts, Wishes())
-    for before, after in zip(found.stops, found.stops[1:], strict=False):
-        assert found.stop_for(before.context_tokens) is before
-        assert found.stop_for(before.context_tokens + 1) is after
-    assert found.stop_for(1) is found.stops[0]
-    assert found.stop_for(40_961) is None
-
-
 def test_the_pin_marker_stands_where_the_quota_is_exceeded(minimax: ModelShape) -> None:
     roomy = machine(gib_bytes(192), gpu(gib_bytes(32)), pin_measured=measured(gib_bytes(104)))
     found = slider_stops(minimax, roomy, Wishes())

@@ -12,7 +12,7 @@ from app.link.stream import ChatStream
 from app.ui.pages.chat_page import ChatPage
 from app.ui.theme import Theme
 from app.ui.window_memory import WindowMemory
-from tests.app.link.chat_server import ChatServer
+from tests.support.hollow_model import hollow_mixtral
 
 
 @pytest.fixture
@@ -24,14 +24,6 @@ def theme(qapp: QApplication) -> Theme:
 @pytest.fixture
 def window_memory(tmp_path: Path) -> WindowMemory:
     return WindowMemory(tmp_path / "window.ini")
-
-
-@pytest.fixture
-def server() -> Iterator[ChatServer]:
-    """An engine's API with an answer from a script."""
-    running = ChatServer()
-    yield running
-    running.close()
 
 
 @pytest.fixture
@@ -55,3 +47,9 @@ def page(qtbot: QtBot, theme: Theme, store: ChatStore) -> Iterator[ChatPage]:
     made.hide()
     made.deleteLater()
     stream.deleteLater()
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A model folder whose weights are holes."""
+    return hollow_mixtral(tmp_path / "tiny-moe")

@@ -20,12 +20,6 @@ from engine.contract.units import GIB
 from tests.app.ui import samples
 from tests.app.ui.desk_kit import WAIT_MS, DeskKit, World
 from tests.support.fake_measurement import RATES
-from tests.support.hollow_model import hollow_mixtral
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    return hollow_mixtral(tmp_path / "tiny-moe")
 
 
 def _link(kit: DeskKit) -> QPushButton:

@@ -22,7 +22,6 @@ from engine.contract.units import GIB, MIB
 from engine.system.protocols import MemoryUse
 from tests.app.ui import samples
 from tests.app.ui.desk_kit import WAIT_MS, DeskKit
-from tests.support.hollow_model import hollow_mixtral
 
 # The platform without a screen has no tray to speak to and cannot raise windows.
 pytestmark = pytest.mark.qt_log_ignore("systemTrayWindowChanged", "does not support raise", "propagateSizeHints")
@@ -50,11 +49,6 @@ class ShellKit:
     def _ask(self, parent: QWidget, residency: ResidencyReport | None) -> Closing:
         self.asked.append(residency)
         return self.closing
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    return hollow_mixtral(tmp_path / "tiny-moe")
 
 
 def test_closing_without_an_engine_ends_the_program(
