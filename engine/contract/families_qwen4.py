@@ -101,7 +101,7 @@ def _with_table(facts: ConfigFacts, linear: Mixer, number: int) -> Mixer:
             CONFIG_FIX,
             fact="ple_embed_dim",
         )
-    rows = sum(_primes(base, (number + 1) * heads)[number * heads :])
+    rows = sum(primes(base, (number + 1) * heads)[number * heads :])
     step = facts.required("make_ngram_vocab_size_divisible_by")
     table = math.ceil(rows / step) * step * (embedded // heads)
     plain = table + embedded * wide + embedded * width + 3 * wide + wide * kernel
@@ -119,7 +119,7 @@ def _with_table(facts: ConfigFacts, linear: Mixer, number: int) -> Mixer:
 
 
 @lru_cache(maxsize=64)
-def _primes(start: int, count: int) -> tuple[int, ...]:
+def primes(start: int, count: int) -> tuple[int, ...]:
     """The first `count` primes from `start` on, as the hash of word groups takes them."""
     if start > _MOST_ROWS or count > _MOST_GROUPS:
         raise CannotEstimateError(

@@ -148,12 +148,11 @@ class ExpertLayer:
         gpu = self.other if self.usual.on_host else self.usual
         tokens, active = ids.shape
         size = self.bank.layout.record.bytes
-        if (
-            tokens == 1
-        ):  # whoever is chosen: if the GPU is faster with all of them missing, nobody has to ask it for ids
+        if tokens == 1:  # if the GPU is the faster one even where all are missing, nobody waits for it to say which
             step = Step(active, active, active, size, self._staged)
-            if self._staged or not on_host(step, self._rates):
-                return self._way(on_host(step, self._rates))
+            host = on_host(step, self._rates)
+            if self._staged or not host:
+                return self._way(host)
         n_experts = self.bank.layout.n_experts
         counts = torch.bincount(ids.flatten().clamp(max=n_experts), minlength=n_experts)[:n_experts].tolist()
         chosen = [expert for expert, count in enumerate(counts) if count]

@@ -29,6 +29,7 @@ _MOST_LEVELS = 2
 _ROUTER_NAMES = ("router", "gate")
 _ROUTER_SIZES = 4  # a part of the block with more numbers than so many routers is no router
 # What a block says that wants more than hidden states; then it is another layer's turn, or the router is not compared.
+_FAULTS = (torch.OutOfMemoryError, torch.AcceleratorError)  # these are no such words
 _WANTS_MORE = (TypeError, ValueError, AttributeError, LookupError, RuntimeError, NotImplementedError)
 
 ReadDense = Callable[[str], Tensor | None]
@@ -141,6 +142,8 @@ def _ask(block: Any, experts: nn.Module, hidden: Tensor, n_experts: int) -> _Cho
             block(hidden)
     except _CapturedError:
         return capture.choice
+    except _FAULTS:
+        raise
     except _WANTS_MORE:
         return _ask_alone(block, hidden, capture)
     finally:
@@ -159,6 +162,8 @@ def _ask_alone(block: Any, hidden: Tensor, capture: _Capture) -> _Choice | None:
     try:
         with torch.inference_mode():
             answer = router(hidden.view(-1, hidden.shape[-1]))
+    except _FAULTS:
+        raise
     except _WANTS_MORE:
         return None
     parts = [part for part in answer if isinstance(part, Tensor)] if isinstance(answer, tuple) else []

@@ -8,7 +8,7 @@ from transformers.models.qwen4_exp.modeling_qwen4_exp import _find_nth_prime_aft
 from engine.contract.errors import CannotEstimateError
 from engine.contract.estimate import kv_layer_bytes
 from engine.contract.families import anatomy_of
-from engine.contract.families_qwen4 import _primes
+from engine.contract.families_qwen4 import primes
 
 CONFIG: dict[str, Any] = {
     "model_type": "qwen4_exp_text", "num_hidden_layers": 40, "hidden_size": 2048, "num_attention_heads": 16,
@@ -24,12 +24,12 @@ CONFIG: dict[str, Any] = {
 
 @pytest.mark.parametrize("start", [2, 3, 50, 1000, 20_000_000, 2_147_480_000])
 def test_the_sizes_of_tables_are_the_primes_that_the_modelling_code_takes(start: int) -> None:
-    assert _primes(start, 9) == tuple(_find_nth_prime_after(start - 1, number + 1) for number in range(9))
+    assert primes(start, 9) == tuple(_find_nth_prime_after(start - 1, number + 1) for number in range(9))
 
 
 def test_a_table_of_word_groups_counts_its_rows() -> None:
     table = anatomy_of(CONFIG)[2].body.plain - anatomy_of(CONFIG | {"ple_layer_ids": []})[2].body.plain
-    rows = -(-sum(_primes(20_000_000, 16)) // 128) * 128
+    rows = -(-sum(primes(20_000_000, 16)) // 128) * 128
     wide = 4 * 2048
     assert table == rows * (2048 // 16) + 2048 * (wide + 2048) + 3 * wide + wide * 4
     assert rows > 320_000_000

@@ -9,6 +9,7 @@ import torch
 
 from engine.banks.cpu_device import CpuDevice
 from engine.contract.checkpoint import read_shape
+from engine.contract.errors import UsageError
 from engine.contract.estimate import kv_cache_bytes, prefix_bytes, unpacked_kv_bytes
 from engine.contract.estimate_work import workspace_bytes
 from engine.contract.kv_types import kept_in, why_not_fp8
@@ -124,7 +125,10 @@ def test_the_demo_model_says_nearly_the_same_in_fp8(demo_model: Path) -> None:
 def test_every_family_runs_in_fp8_or_has_a_reason(
     family: str, start: Start, checkpoint: Callable[[str], TinyModel]
 ) -> None:
-    if why_not_fp8(checkpoint(family).shape) is not None:
+    shape = checkpoint(family).shape
+    if (reason := why_not_fp8(shape)) is not None:
+        with pytest.raises(UsageError, match=reason):
+            kept_in(shape, "fp8")
         return
     prompt = random_prompt(40)
     own, fp8 = (prefill(start(family, fp8=kind), prompt).log_softmax(dim=-1) for kind in (False, True))

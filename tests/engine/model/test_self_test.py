@@ -100,7 +100,19 @@ def test_a_router_that_lost_its_weights_fails_the_test(tiny: Tiny, load: Load) -
         _router_test(model, {"model.layers.0.mlp.gate.weight": router.roll(-1, 0)})
 
 
-def test_a_router_whose_weights_are_right_passes_in_every_type(tiny: Tiny, load: Load) -> None:
+def test_a_device_without_memory_is_no_router_that_wants_more(tiny: Tiny, load: Load) -> None:
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("scripted")
+
+    model = load(plan_for(tiny("mixtral"), "llll"))
+    hooks = [layer.mlp.register_forward_pre_hook(full) for layer in model._model.model.layers]
+    with pytest.raises(torch.OutOfMemoryError):
+        _router_test(model, {})
+    for hook in hooks:
+        hook.remove()
+
+
+def test_a_router_whose_weights_are_right_passes(tiny: Tiny, load: Load) -> None:
     model = load(plan_for(tiny("gpt_oss"), "vplg"))
     assert _router_test(model, {}) is not None
 
