@@ -148,7 +148,7 @@ def engine_argv_of(options: argparse.Namespace) -> list[str] | None:
     """The words of `--engine`, or None for Splitpin's own.
 
     Raises:
-        UsageError: an unclosed quotation mark.
+        UsageError: an unclosed quotation mark, or no word at all.
     """
     command: str | None = getattr(options, "engine", None)
     if command is None:
@@ -156,9 +156,12 @@ def engine_argv_of(options: argparse.Namespace) -> list[str] | None:
     try:
         # On Windows a backslash is part of a path; POSIX rules would eat it.
         words = [word.strip("\"'") for word in shlex.split(command, posix=False)] if "\\" in command else None
-        return words or shlex.split(command)
+        words = words or shlex.split(command)
     except ValueError as cause:
         raise UsageError(f"The engine command {command!r} cannot be read: {cause}.", "Close the quotes.") from cause
+    if not any(words[:1]):
+        raise UsageError("The engine command is empty.", "Leave --engine out to run Splitpin's own engine.")
+    return words
 
 
 def simulated_gpu(text: str) -> SimulatedGpu:

@@ -58,6 +58,12 @@ def test_an_unclosed_quote_is_a_refusal() -> None:
         engine_argv_of(Namespace(engine="'python -m engine"))
 
 
+@pytest.mark.parametrize("command", ["", "  ", '""', "'' serve"])
+def test_an_empty_engine_command_is_said_to_be_empty(command: str) -> None:
+    with pytest.raises(UsageError, match="is empty"):
+        engine_argv_of(Namespace(engine=command))
+
+
 def test_the_profile_is_the_users_own_unless_another_one_is_named(tmp_path: Path) -> None:
     assert profile_of(Namespace(profile_dir=tmp_path)) == Profile(tmp_path)
     assert profile_of(Namespace()) == Profile.default()
