@@ -17,9 +17,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from engine.contract.errors import SplitpinError
 from engine.generate.request import Outcome
-from engine.serve.errands import read_wish
 from engine.serve.exchange import Exchange, Happening, Quiet
 from engine.serve.openai import DONE, KEEP_ALIVE, ApiError, ChatAnswer, api_error, read_chat_request, sse
+from engine.serve.plan_jobs import read_wish
 from engine.serve.problems import answer_problem
 from engine.serve.session import RETRY_AFTER_S, Session
 

@@ -1,4 +1,4 @@
-"""The waiting line: first come first served; whoever hangs up leaves it at once. An errand waits for nobody."""
+"""The waiting line: first come first served; whoever hangs up leaves it at once. A new plan waits for nobody."""
 
 import threading
 from collections import deque
@@ -8,7 +8,7 @@ from typing import Protocol
 
 from engine.contract.errors import SplitpinError
 from engine.generate.request import GenerationRequest, Outcome
-from engine.serve.errands import Errand
+from engine.serve.plan_jobs import PlanJob
 
 
 class Listener(Protocol):
@@ -44,7 +44,7 @@ class Line:
     """Jobs that wait. Any thread may put and drop; one takes, and is busy with what it took until `finished`."""
 
     def __init__(self) -> None:
-        self._jobs: deque[Job | Errand] = deque()
+        self._jobs: deque[Job | PlanJob] = deque()
         self._closed = False
         self._busy = False
         self._changed = threading.Condition()
@@ -61,14 +61,14 @@ class Line:
                 self._changed.notify()
             return not self._closed
 
-    def put_alone(self, errand: Errand) -> bool | None:
-        """Hand over an errand if nobody waits and nothing is being done; None: somebody is. False: it is closed."""
+    def put_alone(self, plan_job: PlanJob) -> bool | None:
+        """Hand over a new plan if nobody waits and nothing is being done; None: somebody is. False: it is closed."""
         with self._changed:
             if self._closed:
                 return False
             if self._busy or self._jobs:
                 return None
-            self._jobs.append(errand)
+            self._jobs.append(plan_job)
             self._changed.notify()
             return True
 
@@ -78,7 +78,7 @@ class Line:
             if job in self._jobs:
                 self._jobs.remove(job)
 
-    def take(self, patience_s: float | None = None) -> Job | Errand | Idle | None:
+    def take(self, patience_s: float | None = None) -> Job | PlanJob | Idle | None:
         """Wait for the next job; None once the line is closed and empty, `Idle` if none came in time."""
         with self._changed:
             self._busy = False
@@ -90,7 +90,7 @@ class Line:
             return self._jobs.popleft()
 
     def finished(self) -> None:
-        """What was taken is done; said before its client is told, who may at once ask for an errand."""
+        """What was taken is done; said before its client is told, who may at once ask for another plan."""
         with self._changed:
             self._busy = False
 

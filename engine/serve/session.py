@@ -17,14 +17,14 @@ from engine.contract.plan import MemoryPlan
 from engine.contract.plan_change import PlanWish
 from engine.generate.request import GenerationRequest, sampling_for
 from engine.serve.answer_errors import AnswerFailedError
-from engine.serve.books import Books
-from engine.serve.errands import Errand, run_errand
+from engine.serve.integrity_watch import IntegrityWatch
 from engine.serve.line import Idle, Job, Line, Listener
 from engine.serve.messages import PromptMaker
 from engine.serve.openai import ApiError, ChatRequest
+from engine.serve.plan_jobs import PlanJob, run_plan_job
 from engine.serve.problems import answer_problem, engine_problem
-from engine.serve.pulse import Pulse, watched
 from engine.serve.recovery import recover
+from engine.serve.watchdog import Watchdog, watched
 
 if TYPE_CHECKING:
     from engine.generate.detokenize import Detokenizer
@@ -124,13 +124,13 @@ class Session:
             ApiError: 503 while loading or stopping; 409, the engine answers somebody.
         """
         self._ready()
-        errand = Errand(wanted)
-        taken = self._line.put_alone(errand)
+        plan_job = PlanJob(wanted)
+        taken = self._line.put_alone(plan_job)
         if taken is None:
             raise ApiError(409, "The engine is answering; the split can be changed when it is idle.", code="busy")
         if not taken:
             raise _stopping()
-        return errand.done
+        return plan_job.done
 
     def cancel(self, job: Job) -> None:
         """Nobody waits for it any more: it leaves the line, or ends before the next token."""
@@ -173,16 +173,16 @@ class Session:
     def _load_and_serve(self) -> None:
         began_s = time.monotonic()
         loaded = self._load_all()
-        pulse = Pulse(self._report_out, load_s=time.monotonic() - began_s)
-        threading.Thread(target=pulse.watch, name="watchdog", daemon=True).start()
+        watchdog = Watchdog(self._report_out, load_s=time.monotonic() - began_s)
+        threading.Thread(target=watchdog.watch, name="watchdog", daemon=True).start()
         try:
             residency = loaded.model.residency()
             self._loaded = loaded
             if not self._stopping.is_set():
                 self._report(Ready(residency=residency))
-            self._serve(loaded, pulse)
+            self._serve(loaded, watchdog)
         finally:
-            pulse.close()
+            watchdog.close()
             self._loaded = None
             loaded.model.close()
 
@@ -192,22 +192,22 @@ class Session:
 
         return _Loaded(model, PromptMaker(model.tokenizer, model.context_tokens), Detokenizer(model.tokenizer))
 
-    def _serve(self, loaded: _Loaded, pulse: Pulse) -> None:
-        books = Books(loaded.model, self._report_out)
+    def _serve(self, loaded: _Loaded, watchdog: Watchdog) -> None:
+        integrity = IntegrityWatch(loaded.model, self._report_out)
         while (job := self._line.take(LOOK_AFTER_S)) is not None:
             if isinstance(job, Idle):
-                books.look()
-            elif isinstance(job, Errand):
+                integrity.look()
+            elif isinstance(job, PlanJob):
                 loaded = self._change(loaded, job)
             elif self._stopping.is_set():
                 job.listener.failed(_stopped())
-            elif not self._answer(loaded, pulse, job):
-                books.look()
+            elif not self._answer(loaded, watchdog, job):
+                integrity.look()
 
-    def _change(self, loaded: _Loaded, errand: Errand) -> _Loaded:
+    def _change(self, loaded: _Loaded, plan_job: PlanJob) -> _Loaded:
         """Change the split; what is known of the context changes with it."""
         if self._stopping.is_set():
-            errand.done.set_exception(_stopping())
+            plan_job.done.set_exception(_stopping())
             return loaded
         model = loaded.model
 
@@ -215,10 +215,10 @@ class Session:
             self._loaded = replace(loaded, prompts=PromptMaker(model.tokenizer, model.context_tokens))
             self._line.finished()
 
-        run_errand(errand, model, self._report, settled)
+        run_plan_job(plan_job, model, self._report, settled)
         return self._loaded or loaded
 
-    def _answer(self, loaded: _Loaded, pulse: Pulse, job: Job) -> bool:
+    def _answer(self, loaded: _Loaded, watchdog: Watchdog, job: Job) -> bool:
         """Answer one request; False: it failed or was cancelled."""
         from engine.generate.loop import Generation
 
@@ -226,8 +226,8 @@ class Session:
             return job.cancelled.is_set() or self._stopping.is_set()
 
         try:
-            pulse.request(job.request.request_id)
-            model = watched(loaded.model, pulse)
+            watchdog.request(job.request.request_id)
+            model = watched(loaded.model, watchdog)
             generation = Generation(model, loaded.detokenizer, job.request, accepted_s=job.accepted_s)
             outcome = generation.run(on_text=job.listener.text, report=self._report, cancelled=cancelled)
         except Exception as error:
@@ -240,7 +240,7 @@ class Session:
                 job.listener.failed(problem)
             return False
         finally:
-            pulse.abandon()
+            watchdog.abandon()
         self._line.finished()
         if outcome.finish_reason == "cancelled" and self._stopping.is_set():
             job.listener.failed(_stopped())

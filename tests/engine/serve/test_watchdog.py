@@ -5,28 +5,28 @@ import threading
 import pytest
 
 from engine.contract.events import Event, Heartbeat, StepStalled
-from engine.serve.pulse import LEAST_S, MANY, MANY_LOADS, POLL_S, Limits, Pulse
+from engine.serve.watchdog import LEAST_S, MANY, MANY_LOADS, POLL_S, Limits, Watchdog
 from tests.engine.serve.conftest import PATIENCE_S, Serve
 
 
 class Watch:
-    """A pulse with a clock that is moved by hand; the watchdog looks once a second, as it does for real."""
+    """A watchdog with a clock that is moved by hand; it looks once a second, as it does for real."""
 
     def __init__(self, load_s: float = 0.0) -> None:
         self.now = 1000.0
         self.events: list[Event] = []
-        self.pulse = Pulse(self.events.append, load_s=load_s, clock=lambda: self.now)
-        self.pulse.request("r")
+        self.watchdog = Watchdog(self.events.append, load_s=load_s, clock=lambda: self.now)
+        self.watchdog.request("r")
 
     def run(self, seconds: float) -> None:
         for _ in range(round(seconds / POLL_S)):
             self.now += POLL_S
-            self.pulse.look()
+            self.watchdog.look()
 
     def step(self, phase: str, tokens: int, took_s: float) -> None:
-        self.pulse.begin(phase, tokens)  # type: ignore[arg-type]
+        self.watchdog.begin(phase, tokens)  # type: ignore[arg-type]
         self.run(took_s)
-        self.pulse.end()
+        self.watchdog.end()
 
     @property
     def stalled(self) -> list[StepStalled]:
@@ -36,9 +36,9 @@ class Watch:
 def test_a_heartbeat_comes_at_most_once_a_second() -> None:
     watch = Watch()
     for _ in range(40):
-        watch.pulse.begin("decode", 1)
+        watch.watchdog.begin("decode", 1)
         watch.now += 0.1
-        watch.pulse.end()
+        watch.watchdog.end()
     beats = [event for event in watch.events if isinstance(event, Heartbeat)]
     assert [beat.steps for beat in beats] == [1, 11, 21, 31]
     assert all(beat.request_id == "r" and beat.step_s == pytest.approx(0.1) for beat in beats)
@@ -46,7 +46,7 @@ def test_a_heartbeat_comes_at_most_once_a_second() -> None:
 
 def test_a_step_that_does_not_end_is_told_at_the_limit_and_again_when_the_time_has_doubled() -> None:
     watch = Watch()
-    watch.pulse.begin("prefill", 512)
+    watch.watchdog.begin("prefill", 512)
     watch.run(LEAST_S - 2)
     assert watch.stalled == []
     watch.run(4 * LEAST_S)
@@ -58,9 +58,9 @@ def test_a_step_that_does_not_end_is_told_at_the_limit_and_again_when_the_time_h
 def test_a_stalled_step_that_ends_after_all_is_taken_back_by_a_heartbeat() -> None:
     watch = Watch()
     watch.step("decode", 1, 0)
-    watch.pulse.begin("decode", 1)
+    watch.watchdog.begin("decode", 1)
     watch.run(LEAST_S + 5)
-    watch.pulse.end()
+    watch.watchdog.end()
     assert [event.event for event in watch.events[-2:]] == ["step_stalled", "heartbeat"]
 
 
@@ -68,7 +68,7 @@ def test_a_slow_machine_is_given_as_much_time_as_it_has_shown_to_need() -> None:
     watch = Watch()
     watch.step("prefill", 100, 50)
     watch.step("decode", 1, 30)
-    watch.pulse.begin("decode", 1)
+    watch.watchdog.begin("decode", 1)
     watch.run(MANY * 30 - 2)
     assert watch.stalled == []
     watch.run(4)
@@ -91,7 +91,7 @@ def test_limits_follow_from_what_was_measured() -> None:
 
 def test_time_in_which_the_computer_slept_is_not_counted() -> None:
     watch = Watch()
-    watch.pulse.begin("decode", 1)
+    watch.watchdog.begin("decode", 1)
     watch.run(10)
     watch.now += 8 * 3600
     watch.run(LEAST_S - 20)
@@ -105,8 +105,8 @@ def test_an_idle_engine_is_never_stalled() -> None:
     watch = Watch()
     watch.step("decode", 1, 2)
     watch.run(10 * LEAST_S)
-    watch.pulse.begin("decode", 1)
-    watch.pulse.abandon()
+    watch.watchdog.begin("decode", 1)
+    watch.watchdog.abandon()
     watch.run(10 * LEAST_S)
     assert watch.stalled == []
 
@@ -121,10 +121,10 @@ def test_every_request_beats(serve: Serve) -> None:
 def test_the_watchdog_sees_the_step_the_engine_is_in_and_ends_nothing(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.serve.pulse.LEAST_S", 0.0)
-    monkeypatch.setattr("engine.serve.pulse.MANY", 0.0)
-    monkeypatch.setattr("engine.serve.pulse.MANY_LOADS", 0.0)
-    monkeypatch.setattr("engine.serve.pulse.POLL_S", 0.01)
+    monkeypatch.setattr("engine.serve.watchdog.LEAST_S", 0.0)
+    monkeypatch.setattr("engine.serve.watchdog.MANY", 0.0)
+    monkeypatch.setattr("engine.serve.watchdog.MANY_LOADS", 0.0)
+    monkeypatch.setattr("engine.serve.watchdog.POLL_S", 0.01)
     served = serve()
     served.model.prefill_gate.close()
     statuses: list[int] = []

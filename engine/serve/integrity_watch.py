@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Books:
+class IntegrityWatch:
     """Asked when nothing is computed: after a request that failed or was cancelled, and now and then when idle."""
 
     def __init__(self, model: "LanguageModel", report: Callable[[Event], None]) -> None:

@@ -70,7 +70,7 @@ class Limits:
         return max(LEAST_S, MANY * self._slowest_per_prompt_token_s * tokens, MANY * self._slowest_chunk_s)
 
 
-class Pulse:
+class Watchdog:
     """Told of every step by the thread that computes; watched by a thread of its own."""
 
     def __init__(
@@ -125,7 +125,7 @@ class Pulse:
         with self._lock:
             self._step = None
 
-    # -- from the watchdog ----------------------------------------------------------------------------------------
+    # -- from its own thread --------------------------------------------------------------------------------------
 
     def watch(self) -> None:
         """Look once a second until `close`; the body of the watchdog's thread."""
@@ -157,11 +157,11 @@ class Pulse:
 
 
 class WatchedModel:
-    """A model that tells a pulse of its steps; everything else is the model's own."""
+    """A model that tells a watchdog of its steps; everything else is the model's own."""
 
-    def __init__(self, model: "LanguageModel", pulse: Pulse, chunk_tokens: int) -> None:
+    def __init__(self, model: "LanguageModel", watchdog: Watchdog, chunk_tokens: int) -> None:
         self._model = model
-        self._pulse = pulse
+        self._watchdog = watchdog
         self._chunk_tokens = chunk_tokens
 
     def __getattr__(self, name: str) -> Any:
@@ -171,29 +171,29 @@ class WatchedModel:
         self, token_ids: Sequence[int], *, on_progress: Callable[[int], None], cancelled: Callable[[], bool]
     ) -> "Tensor":
         """As the model's own."""
-        pulse, before = self._pulse, 0
+        watchdog, before = self._watchdog, 0
 
         def progress(done: int) -> None:
             nonlocal before
-            pulse.end(done - before)
+            watchdog.end(done - before)
             before = done
             on_progress(done)
             if done < len(token_ids):
-                pulse.begin("prefill", min(self._chunk_tokens, len(token_ids) - done))
+                watchdog.begin("prefill", min(self._chunk_tokens, len(token_ids) - done))
 
-        pulse.begin("prefill", min(self._chunk_tokens, len(token_ids)))
+        watchdog.begin("prefill", min(self._chunk_tokens, len(token_ids)))
         logits = self._model.prefill(token_ids, on_progress=progress, cancelled=cancelled)
-        pulse.abandon()
+        watchdog.abandon()
         return logits
 
     def decode(self, token_id: int) -> "Tensor":
         """As the model's own."""
-        self._pulse.begin("decode", 1)
+        self._watchdog.begin("decode", 1)
         logits = self._model.decode(token_id)
-        self._pulse.end()
+        self._watchdog.end()
         return logits
 
 
-def watched(model: "LanguageModel", pulse: Pulse) -> "LanguageModel":
-    """The model with a pulse."""
-    return cast("LanguageModel", WatchedModel(model, pulse, model.plan.prefill_chunk))
+def watched(model: "LanguageModel", watchdog: Watchdog) -> "LanguageModel":
+    """The model, watched."""
+    return cast("LanguageModel", WatchedModel(model, watchdog, model.plan.prefill_chunk))

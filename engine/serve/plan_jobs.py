@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Errand:
+class PlanJob:
     """A wish for another split, and the answer to come. Only an idle engine takes one."""
 
     wanted: MemoryPlan | PlanWish
@@ -51,8 +51,8 @@ def read_wish(body: bytes) -> MemoryPlan | PlanWish:
         raise ApiError(400, f"{param}: {message}" if param else message, param=param, code="plan") from cause
 
 
-def run_errand(
-    errand: Errand, model: "LanguageModel", report: Callable[[PlanChanged], None], settled: Callable[[], None]
+def run_plan_job(
+    plan_job: PlanJob, model: "LanguageModel", report: Callable[[PlanChanged], None], settled: Callable[[], None]
 ) -> None:
     """Change the split and answer. `settled` is called when it is over, before anybody hears of it.
 
@@ -61,23 +61,23 @@ def run_errand(
     """
     from engine.model.change import ChangeNotUndoneError
 
-    if not errand.done.set_running_or_notify_cancel():
+    if not plan_job.done.set_running_or_notify_cancel():
         return
     began_s = time.monotonic()
     try:
-        wanted = errand.wanted
+        wanted = plan_job.wanted
         plan = wanted if isinstance(wanted, MemoryPlan) else changed_plan(model.plan, wanted)
         residency = model.change_plan(plan)
     except ChangeNotUndoneError as error:
-        errand.done.set_exception(error)
+        plan_job.done.set_exception(error)
         raise
     except Exception as error:
         log.warning("the split was not changed: %s", error, exc_info=not isinstance(error, SplitpinError))
         settled()
-        errand.done.set_exception(answer_problem(error, "while the split was changed"))
+        plan_job.done.set_exception(answer_problem(error, "while the split was changed"))
         return
     changed = PlanChanged(plan=plan, residency=residency, took_s=time.monotonic() - began_s)
     log.info("the split was changed in %.1f s", changed.took_s)
     settled()
     report(changed)
-    errand.done.set_result(changed)
+    plan_job.done.set_result(changed)
