@@ -13,6 +13,7 @@ from app.link.engine_process import EngineProcess
 from app.link.store import SessionStore
 from engine.contract.errors import Problem
 from engine.contract.plan import MemoryPlan
+from engine.contract.plan_change import KEPT, RESTART
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +60,7 @@ class PlanApply(QObject):
         state, running = self._store.state, self._store.state.plan
         if state.stage is not EngineStage.READY or running is None or state.request is not None or self.busy:
             return False
-        kept = ("model_dir", "model", "device", "gpu_uuid", "simulated")
-        return plan != running and all(getattr(plan, name) == getattr(running, name) for name in kept)
+        return plan != running and all(getattr(plan, name) == getattr(running, name) for name in KEPT)
 
     def apply(self, plan: MemoryPlan) -> None:
         """Ask the engine; does nothing where `can_apply` says no."""
@@ -127,5 +127,5 @@ def _problem(status: int, body: bytes, words: str) -> Problem:
     return Problem(
         kind="connection",
         sentence=f"The engine could not be asked for another split: {words}.",
-        fix="Start the engine again with this split.",
+        fix=RESTART,
     )

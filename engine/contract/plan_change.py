@@ -14,6 +14,13 @@ from engine.contract.plan import LedgerLine, MemoryPlan, Pool, Tier
 from engine.contract.record import Record
 from engine.contract.units import gib
 
+KEPT = {  # fields of a plan that a running engine cannot change, in words
+    "model_dir": "model folder",
+    "model": "model",
+    "device": "device",
+    "gpu_uuid": "GPU",
+    "simulated": "simulated GPU",
+}
 RESTART = "Start the engine again with this split."
 
 
@@ -65,13 +72,7 @@ def check_change(old: MemoryPlan, new: MemoryPlan) -> None:
             split.
         NotEnoughMemoryError: a pool is too small; the subclass names it.
     """
-    for name, what in (
-        ("model_dir", "model folder"),
-        ("model", "model"),
-        ("device", "device"),
-        ("gpu_uuid", "GPU"),
-        ("simulated", "simulated GPU"),
-    ):
+    for name, what in KEPT.items():
         if getattr(old, name) != getattr(new, name):
             raise PlanMismatchError(f"The plan is for another {what} than the engine runs.", RESTART)
     try:

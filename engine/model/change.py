@@ -16,7 +16,7 @@ from engine.contract.errors import SplitpinError, forget_locals, in_words
 from engine.contract.estimate import ring_host_bytes
 from engine.contract.ledger import TRANSFER_RING
 from engine.contract.plan import MemoryPlan, Pool, Tier
-from engine.contract.plan_change import MovePeak, check_change, check_peak
+from engine.contract.plan_change import RESTART, MovePeak, check_change, check_peak
 from engine.contract.residency import ResidencyReport
 from engine.experts.ring import TransferRing
 from engine.model.experts_function import ModuleMath
@@ -39,7 +39,7 @@ class RingRefusedError(RefusedError):
 
     kind = "pin_refused"
     verb = "pinned for the transfer ring"
-    fix_words = "Start the engine again with this split."
+    fix_words = RESTART
 
 
 class ChangeNotUndoneError(SplitpinError):

@@ -12,7 +12,7 @@ from app.supervision.exit_words import explain_end
 from app.ui.split_inputs import LeftOver, QuotaFacts, SplitInputs
 from app.ui.tray_view import Glyph
 from engine.contract.errors import NotEnoughRamError, Problem
-from engine.contract.estimate import Costs, Split, bank_bytes, kv_cache_bytes, ledger
+from engine.contract.estimate import Costs, Split, bank_bytes, ledger
 from engine.contract.events import LayerSettled, Loading
 from engine.contract.facts import GpuFacts, HardwareFacts, Reading, Source
 from engine.contract.formats import WeightFormat
@@ -344,7 +344,3 @@ def unreadable() -> SplitInputs:
         fix="Copy this file again.",
     )
     return SplitInputs(model_name=MINIMAX.name, facts=BIG, problem=problem)
-
-
-def kv_gib(plan: MemoryPlan) -> float:
-    return kv_cache_bytes(plan.model, plan.context_tokens) / GIB

@@ -10,6 +10,7 @@ from engine.contract.events import Event
 from engine.contract.plan import MemoryPlan
 from engine.model.build import Drivers, load_model
 from engine.model.loaded import LoadedModel
+from tests.support.tiny_families import tiny_family
 from tests.support.tiny_models import MAKERS, TinyModel
 
 Load = Callable[..., LoadedModel]
@@ -23,6 +24,17 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
     @cache
     def make(family: str) -> TinyModel:
         return MAKERS[family](Path(tmp_path_factory.mktemp("models")) / family)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+    """The same for every family of transformers."""
+
+    @cache
+    def make(family: str) -> TinyModel:
+        return tiny_family(family, Path(tmp_path_factory.mktemp("families")) / family)
 
     return make
 

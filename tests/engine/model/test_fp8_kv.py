@@ -1,7 +1,6 @@
 """Keys and values in fp8: the planned bytes, the same answers in any chunks, little lost against the own type."""
 
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,11 +16,11 @@ from engine.model.dense import model_class
 from engine.model.kv_cache import KvCache, cache_for
 from engine.model.loaded import LoadedModel
 from tests.bench.kv_quality import compare
-from tests.engine.model.conftest import Load
+from tests.engine.model.conftest import Load, Tiny
 from tests.support.live_memory import LiveMemory
 from tests.support.parity import differences
 from tests.support.reference import prefill, random_prompt
-from tests.support.tiny_families import TINY_FAMILIES, tiny_config, tiny_family
+from tests.support.tiny_families import TINY_FAMILIES, tiny_config
 from tests.support.tiny_models import TinyModel, plan_for
 from tests.support.turns import ask
 
@@ -29,19 +28,8 @@ FAMILIES = ("qwen3_moe", "gpt_oss", "qwen3_next", "zaya")  # full, sliding, besi
 Start = Callable[..., LoadedModel]
 
 
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], TinyModel]:
-    """Tiny checkpoints, made once."""
-
-    @cache
-    def make(family: str) -> TinyModel:
-        return tiny_family(family, Path(tmp_path_factory.mktemp("fp8")) / family)
-
-    return make
-
-
 @pytest.fixture
-def start(load: Load, checkpoint: Callable[[str], TinyModel]) -> Start:
+def start(load: Load, checkpoint: Tiny) -> Start:
     """A loaded model of a family whose KV cache is kept in fp8, or as the model computes."""
 
     def one(family: str, *, fp8: bool = True, prefill_chunk: int = 16, layers: str = "l") -> LoadedModel:
@@ -67,7 +55,7 @@ def test_what_fp8_takes_is_what_was_planned(family: str, layers: str, start: Sta
     assert model.check_integrity() == ()
 
 
-def test_closing_gives_back_the_room_for_unpacking(checkpoint: Callable[[str], TinyModel]) -> None:
+def test_closing_gives_back_the_room_for_unpacking(checkpoint: Tiny) -> None:
     device = CpuDevice()
     shape = kept_in(checkpoint("gpt_oss").shape, "fp8")
     cache = KvCache(shape, 40, device, torch.float32)
@@ -122,9 +110,7 @@ def test_the_demo_model_says_nearly_the_same_in_fp8(demo_model: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", TINY_FAMILIES)
-def test_every_family_runs_in_fp8_or_has_a_reason(
-    family: str, start: Start, checkpoint: Callable[[str], TinyModel]
-) -> None:
+def test_every_family_runs_in_fp8_or_has_a_reason(family: str, start: Start, checkpoint: Tiny) -> None:
     shape = checkpoint(family).shape
     if (reason := why_not_fp8(shape)) is not None:
         with pytest.raises(UsageError, match=reason):

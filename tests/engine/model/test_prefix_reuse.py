@@ -1,7 +1,6 @@
 """Beginnings of prompts are computed once: by family, over turns and clients, after cancelled and failed requests."""
 
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from engine.model.loaded import LoadedModel
 from engine.model.prefix import TAIL_TOKENS
 from engine.serve.messages import PromptMaker
 from engine.serve.openai import ChatMessage
-from tests.engine.model.conftest import Load
+from tests.engine.model.conftest import Load, Tiny
 from tests.support.parity import differences
 from tests.support.reference import prefill, random_prompt
 from tests.support.tiny_families import TINY_FAMILIES, tiny_family
@@ -30,18 +29,7 @@ Start = Callable[..., LoadedModel]
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], TinyModel]:
-    """Tiny checkpoints, made once."""
-
-    @cache
-    def make(family: str) -> TinyModel:
-        return tiny_family(family, Path(tmp_path_factory.mktemp("reuse")) / family)
-
-    return make
-
-
-@pytest.fixture(scope="module")
-def start(checkpoint: Callable[[str], TinyModel]) -> Iterator[Start]:
+def start(checkpoint: Tiny) -> Iterator[Start]:
     """A model of a family with an empty cache, all layers locked; loaded once."""
     loaded: dict[tuple[str, int, int], LoadedModel] = {}
 
@@ -203,7 +191,7 @@ def test_snapshots_take_the_planned_host_memory(family: str, layers: str, load: 
     assert settled[0] == PREFIX_SLOTS * snapshot_bytes(model.shape, 40) >= 4 * state_bytes(model.shape)
 
 
-def test_snapshots_never_take_more_than_their_limit(checkpoint: Callable[[str], TinyModel]) -> None:
+def test_snapshots_never_take_more_than_their_limit(checkpoint: Tiny) -> None:
     shape = checkpoint("gpt_oss").shape
     for factor, slots in ((1, PREFIX_SLOTS), (1 << 20, None), (1 << 24, 0)):
         layers = tuple(
