@@ -3,16 +3,18 @@
 from app.core.measuring import Measuring
 from app.ui.split_inputs import QuotaFacts, SplitInputs
 from app.ui.split_view import Bar, Segment, SegmentKind
+from engine.contract.ledger import EXPERT_SLOTS, KV_CACHE, TRANSFER_RING, UNPACKED_KV, VRAM_LAYERS, WEIGHTS
 from engine.contract.plan import LedgerLine, MemoryPlan, Pool
 
 COMMIT_SHOWN_FROM = 0.9  # share of the commit limit from which on it is worth a line
 
 _KINDS: dict[str, tuple[str, SegmentKind]] = {
-    "weights": ("Weights", "weights"),
-    "KV cache": ("KV cache", "kv"),
-    "expert layers": ("Expert layers", "vram"),
-    "expert slots": ("Expert slots", "slots"),
-    "transfer ring": ("Transfer ring", "slots"),
+    WEIGHTS: ("Weights", "weights"),
+    KV_CACHE: ("KV cache", "kv"),
+    UNPACKED_KV: ("Unpacked KV", "kv"),
+    VRAM_LAYERS: ("Expert layers", "vram"),
+    EXPERT_SLOTS: ("Expert slots", "slots"),
+    TRANSFER_RING: ("Transfer ring", "slots"),
     "pinned layers": ("Pinned layers", "pinned"),
     "locked layers": ("Locked layers", "locked"),
     "pageable layers": ("Pageable layers", "pageable"),

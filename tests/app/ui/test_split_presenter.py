@@ -12,7 +12,8 @@ from app.ui.split_inputs import SplitInputs
 from app.ui.split_presenter import NO_GPU, present
 from app.ui.split_view import Marker, Tile
 from engine.contract.events import Loading
-from engine.contract.plan import Tier
+from engine.contract.ledger import UNPACKED_KV
+from engine.contract.plan import LedgerLine, Pool, Tier
 from engine.contract.units import GIB
 from tests.app.ui import samples
 
@@ -182,6 +183,18 @@ def test_a_simulated_gpu_and_a_recorded_machine_are_labelled() -> None:
     recorded = replace(samples.stopped(), facts=samples.BIG.model_copy(update={"recorded": True}))
     assert [tag.text for tag in present(recorded).tags] == ["Recorded machine: 192 GB desktop with an RTX 5090"]
     assert present(samples.stopped()).tags == ()
+
+
+def test_room_in_which_fp8_is_unpacked_is_shown_beside_the_kv_cache() -> None:
+    inputs = samples.stopped()
+    assert inputs.plan is not None
+    unpacked = LedgerLine(pool=Pool.VRAM, what=UNPACKED_KV, bytes=GIB)
+    plan = inputs.plan.model_copy(update={"ledger": (*inputs.plan.ledger, unpacked)})
+    vram = present(replace(inputs, plan=plan)).bars[0]
+    assert [(part.name, part.kind) for part in vram.segments if part.kind == "kv"] == [
+        ("KV cache", "kv"),
+        ("Unpacked KV", "kv"),
+    ]
 
 
 def test_bars_add_up_to_the_plan_and_what_others_use() -> None:
