@@ -17,11 +17,12 @@ PROMPT_TOKENS, DECODED_TOKENS, CHUNK, CONTEXT = 23, 8, 7, 48  # several chunks, 
 
 @dataclass(frozen=True, slots=True)
 class Parity:
-    """What one load showed."""
+    """What one load showed.
 
-    max_difference: (
-        float  # from the stock model in fp32; in 16 bits from what it computes in fp32 with the same weights
-    )
+    `max_difference` is from the stock model in fp32; in 16 bits from what it computes in fp32 with the same weights.
+    """
+
+    max_difference: float
     allowed: float
     tokens_equal: bool
     bytes_equal: bool
