@@ -6,7 +6,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
@@ -95,17 +95,24 @@ class PosixChild(ChildProcess):
 
     @override
     def kill_tree(self) -> None:
+        deadline = time.monotonic() + KILL_WAIT_S
+        ended: dict[int, ProcStat] = {}
+        while frozen := self._frozen(ended):  # again, for one that was between fork and exec is not seen at first
+            for stat in frozen.values():
+                with suppress(PermissionError):  # a set-uid descendant is not ours to end
+                    kill_exactly(stat, signal.SIGKILL)
+            for stat in frozen.values():
+                wait_gone(stat, deadline - time.monotonic())
+            ended |= frozen
+        self.wait(max(deadline - time.monotonic(), 0.0))
+
+    def _frozen(self, ended: Mapping[int, ProcStat]) -> dict[int, ProcStat]:
+        """What lives of the tree beside what was ended, standing still."""
         frozen: dict[int, ProcStat] = {}
-        while new := [stat for stat in self._living(marked=True) if stat.pid not in frozen]:
+        while new := [stat for stat in self._living(marked=True) if stat.pid not in frozen and stat.pid not in ended]:
             freeze(tuple(new), FREEZE_S)  # whoever stands cannot start another one behind our back
             frozen |= {stat.pid: stat for stat in new}
-        for stat in frozen.values():
-            with suppress(PermissionError):  # a set-uid descendant is not ours to end
-                kill_exactly(stat, signal.SIGKILL)
-        deadline = time.monotonic() + KILL_WAIT_S
-        self.wait(KILL_WAIT_S)
-        for stat in frozen.values():
-            wait_gone(stat, deadline - time.monotonic())
+        return frozen
 
     @override
     def tree(self) -> tuple[ProcessIdentity, ...]:
