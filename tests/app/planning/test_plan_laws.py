@@ -13,7 +13,7 @@ from app.planning.held import Held, facts_without
 from app.planning.planner import make_plan
 from app.planning.wishes import Wishes
 from engine.contract.errors import FixOption, NotEnoughMemoryError, SplitpinError, UsageError
-from engine.contract.estimate import banks
+from engine.contract.estimate import banks, slot_bytes
 from engine.contract.facts import GpuFacts, HardwareFacts, Reading, Source
 from engine.contract.formats import WeightFormat, alike, usual_storage
 from engine.contract.plan import MemoryPlan, Pool, Tier
@@ -83,7 +83,9 @@ def test_no_plan_exceeds_a_pool_and_what_is_fixed_is_kept(
     for pool in Pool:
         budget = plan.budgets[pool]
         assert budget is None or max(plan.pool_bytes(pool), plan.load_peak.get(pool, 0)) <= budget
-    assert plan.pool_bytes(Pool.PINNED) == sum(sizes[at] for at, tier in placed.items() if tier is Tier.PINNED)
+    ring = plan.ring_experts * slot_bytes(shape) if plan.ring_staged else 0
+    pinned = sum(sizes[at] for at, tier in placed.items() if tier is Tier.PINNED)
+    assert plan.pool_bytes(Pool.PINNED) == pinned + ring
     assert all(placed[layer] is tier for layer, tier in wishes.forced.items())
     assert plan.prefill_chunk == wishes.prefill_chunk
     if wishes.vram_layers is not None:
