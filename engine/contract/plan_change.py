@@ -27,10 +27,10 @@ RESTART = "Start the engine again with this split."
 class PlanWish(Record):
     """The fields of a plan that a running engine can change; None: as it is."""
 
-    context_tokens: int | None = Field(default=None, gt=0)
-    prefill_chunk: int | None = Field(default=None, gt=0)
-    expert_slots: int | None = Field(default=None, ge=0)
-    ring_experts: int | None = Field(default=None, ge=0)
+    context_tokens: int | None = Field(default=None, gt=0, strict=True)
+    prefill_chunk: int | None = Field(default=None, gt=0, strict=True)
+    expert_slots: int | None = Field(default=None, ge=0, strict=True)
+    ring_experts: int | None = Field(default=None, ge=0, strict=True)
     ring_staged: bool | None = None
     tiers: tuple[Tier, ...] | None = None
 

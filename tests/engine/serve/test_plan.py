@@ -55,6 +55,7 @@ def test_prompts_are_measured_against_the_new_context(serve: Serve) -> None:
     [
         ({"tiers": ["locked"]}, "1 tiers were given; tiny has 3 layers"),
         ({"context_tokens": 0}, "context_tokens: "),
+        ({"context_tokens": True}, "context_tokens: "),
         ({"context_tokens": 4096}, "a context of 2,048 tokens; 4,096 were asked for"),
         ({"tiers": ["gold", "locked", "locked"]}, "tiers.0: "),
         ({"colour": "red"}, "colour: "),
