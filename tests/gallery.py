@@ -117,6 +117,7 @@ def scenes() -> dict[str, Scene]:
     gain = "Without it, 5 more layers fit in VRAM."
     now = datetime(2026, 9, 1, 14, 6)
     over = samples.over()
+    too_long = (_problem(over, Action("Use the largest context that fits", "largest", "primary")),)
     return {
         "split": Scene(samples.with_speed(samples.stopped(), runs=3)),
         "measured": Scene(
@@ -130,7 +131,7 @@ def scenes() -> dict[str, Scene]:
             samples.settled(), compose(NoticeInputs(samples.settled(), now)), use=_LOADED, pinned_bytes=int(89.8 * GIB)
         ),
         "orphan": Scene(samples.orphan(), (notices.of_orphan(an_orphan(), now, gain),), pinned_bytes=int(28.9 * GIB)),
-        "over": Scene(over, (_problem(over, Action("Use the largest context that fits", "largest", "primary")),)),
+        "over": Scene(over, too_long),
         "unknown": Scene(
             samples.unknown_quota(), compose(NoticeInputs(samples.unknown_quota(), now)), quota_bytes=None
         ),
@@ -140,7 +141,7 @@ def scenes() -> dict[str, Scene]:
         "refused": Scene(*_refused(now)),
         "unreadable": Scene(samples.unreadable(), (_problem(samples.unreadable()),)),
         "nomodel": Scene(SplitInputs()),
-        "small": Scene(over, (_problem(over),), size=(880, 600)),
+        "small": Scene(over, too_long, size=(880, 600)),
         "narrow": Scene(
             samples.unknown_quota(),
             compose(NoticeInputs(samples.unknown_quota(), now)),

@@ -18,7 +18,7 @@ from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Literal
 
-from engine.contract.errors import NotEnoughRamError, NotEnoughVramError, SplitpinError
+from engine.contract.errors import NotEnoughRamError, SplitpinError
 from engine.contract.estimate import bank_bytes, expert_record
 from engine.contract.events import (
     EVENTS,
@@ -29,7 +29,6 @@ from engine.contract.events import (
     LayerSettled,
     Listening,
     Loading,
-    PlanChanged,
     Ready,
     Stopped,
 )
@@ -151,25 +150,6 @@ class FakeEngine:
             if "exit" in step:
                 os._exit(step["exit"])
 
-    def change_plan(self, body: bytes) -> PlanChanged:
-        """Take a whole plan, or refuse it for want of VRAM."""
-        plan = MemoryPlan.model_validate_json(body)
-        if self.options.refuse_plan:
-            raise NotEnoughVramError(needed_bytes=2 * MIB, available_bytes=MIB, fix="Start the engine again.")
-        assert self.residency is not None
-        at = dict(zip(plan.model.moe_layers, plan.tiers, strict=True))
-        layers = tuple(
-            layer.model_copy(update={"asked": at[layer.layer], "settled": at[layer.layer]})
-            for layer in self.residency.layers
-        )
-        residency = self.residency.model_copy(
-            update={"layers": layers, "ledger_asked": plan.ledger, "ledger_settled": plan.ledger}
-        )
-        self.plan, self.residency = plan, residency
-        changed = PlanChanged(plan=plan, residency=residency, took_s=0.01)
-        self.emit(changed)
-        return changed
-
     def health(self) -> dict[str, Any]:
         state = "stopping" if self.stopping.is_set() else "loading" if self.residency is None else "ready"
         loading = self.loading
@@ -216,7 +196,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--last-words", default="fatal: scripted crash while loading", help="of the log before it dies")
     parser.add_argument("--fail-at-layer", type=int, metavar="K", help="a typed Failed event before the K-th layer")
     parser.add_argument("--wire", type=int, default=WIRE_VERSION, help="protocol version to claim")
-    parser.add_argument("--refuse-plan", action="store_true", help="refuse another split")
     parser.add_argument("--ignore-stop", action="store_true", help="neither Stop nor SIGTERM ends it")
     return parser
 

@@ -53,16 +53,13 @@ def handler_of(engine: "FakeEngine") -> type[BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            if self.path not in ("/v1/chat/completions", "/v1/plan"):
+            if self.path != "/v1/chat/completions":
                 self._error(ApiError(404, f"There is nothing at {self.path}.", code="not_found"))
                 return
             try:
                 if engine.residency is None:
                     raise _still_loading()
-                if self.path == "/v1/plan":
-                    self._json(200, engine.change_plan(body).model_dump(mode="json", exclude={"event"}))
-                else:
-                    self._chat(read_chat_request(body))
+                self._chat(read_chat_request(body))
             except ApiError as error:
                 self._error(error)
             except SplitpinError as error:
