@@ -1,0 +1,99 @@
+/* Products with packed matrices, and unpacking them: what the C files of this folder share.
+
+   How a format is added
+   ---------------------
+   1. Write formats/NAME.h (q4_0.h is the shortest example, q4_k.h one with blocks of 256). It holds
+
+        #define NAME my_format
+        #define WIDE 32                        weights of a row that one block has: a multiple of 32
+        static inline int my_format_fits(const struct matrix *m)
+                                               whether this file reads such a matrix, down to tiles and remainders
+        static inline size_t my_format_row_bytes(const struct matrix *m)
+                                               bytes of the weights of one row (prefetching asks)
+        struct my_format_row { ... };          what all blocks of a row share
+        static inline struct my_format_row my_format_start(const struct matrix *m, const struct pieces *p, size_t row)
+        struct my_format_block { ... };        what all weights of a block share, scales above all
+        static inline struct my_format_block my_format_open(const struct my_format_row *row, size_t block)
+        static inline f32x32 my_format_group(const struct my_format_block *block, int group)
+                                               the 32 weights from column 32 * group of the block on
+        #include "../row_format.h"             writes my_format_product and my_format_unpack
+
+      All of it is compiled once for AVX2 and once for AVX-512. Numbers are __m256i of 32 bytes and become f32x32 by the
+      functions of vectors.h, which hide the difference; no format file asks which of the two it is compiled for.
+   2. Add #include "formats/NAME.h" and FORMAT(NAME) to isa.c. The first format that fits is used.
+   3. Add its `MatrixCode` to tests/engine/experts/native_codes.py: that tests it against engine/experts/dequant.
+
+   Rules
+   -----
+   - `group` returns the very float32 numbers of engine/experts/dequant, bit for bit: the same operations in the same
+     order, each rounded (the compiler fuses none, and none of them may be fused by hand). The product adds
+     weight * activation with one rounding, so a format has no product of its own.
+   - Read nothing outside the pieces of the matrix, not one byte: the last record of a bank ends where memory ends.
+     Nothing is aligned; use the load functions of vectors.h.
+   - No subnormal float32 numbers on the way (they cost a hundred cycles, and some set the processor to flush them):
+     small floats become float16 bits first, then `floats_of_f16_bytes` or `floats_of_f16`.
+   - A layout whose neighbours in memory are outputs (GPTQ, AWQ) does not fit row_format.h; it writes NAME_product and
+     NAME_unpack itself, with the types `product_fn` and `unpack_fn`. */
+#ifndef SPLITPIN_KERNELS_H
+#define SPLITPIN_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define INTERFACE 1 /* goes up with every change of a struct or a call that Python sees */
+
+/* One stored matrix of a layer; the same for all experts. Python fills it from a `StoredMatrix` and its `MatrixCode`,
+   whose docstring explains the first fields: engine/system/native_library.py has the same struct. */
+struct matrix {
+    char kind[12], dtype[12], scale_dtype[12]; /* words of MatrixCode, scale_dtype "" for None */
+    int32_t rows, columns;                     /* outputs, inputs */
+    int32_t tile_rows, tile_columns;           /* weights that share a scale */
+    int32_t bits, zero_step, divides;
+    int32_t first_row, row_step;               /* where the outputs go: first_row + row * row_step */
+    int32_t format;                            /* what `splitpin_find` returned */
+    int32_t unused;
+    int64_t weight, scale, zero, order;        /* where the pieces begin in a record; -1: there is no such piece */
+    const float *wholes;                       /* scales of whole matrices [E], or NULL */
+};
+
+/* The pieces of one expert's matrix; NULL: there is no such piece. `whole` is 1 where there is none. */
+struct pieces {
+    const uint8_t *weight, *scale, *zero, *order;
+    float whole;
+};
+
+/* One expert and the rows that go through it; also seen by Python. */
+struct task {
+    const uint8_t *record;
+    const float *rows; /* [tokens, columns], one behind the other */
+    float *out;        /* [tokens, outputs of all matrices] */
+    int32_t expert;    /* its number: place in `wholes` */
+    int32_t tokens;
+};
+
+enum number { FLOAT32 = 0, BFLOAT16 = 1, FLOAT16 = 2 };
+
+/* out[t * out_stride + first_row + row * row_step] = weights of `row` times x[t], for rows from `first` up to `last`. */
+typedef void product_fn(const struct matrix *m, const struct pieces *p, const float *x, int tokens, float *out,
+                        size_t out_stride, size_t first, size_t last);
+
+/* Row `row` of the matrix to out + (first_row + row * row_step) * out_stride, numbers of the type `type`. */
+typedef void unpack_fn(const struct matrix *m, const struct pieces *p, void *out, enum number type, size_t out_stride,
+                       size_t first, size_t last);
+
+struct format {
+    const char *name;
+    int (*fits)(const struct matrix *m);
+    product_fn *product;
+    unpack_fn *unpack;
+};
+
+/* The formats of one instruction set; ends with a format without a name. */
+extern const struct format formats_avx2[], formats_avx512[];
+
+static inline int is(const char *word, const char *other) {
+    while (*word && *word == *other) word++, other++;
+    return *word == *other;
+}
+
+#endif
