@@ -6,15 +6,36 @@ from pydantic import Field, model_validator
 
 from engine.contract.formats import WeightFormat
 from engine.contract.record import Record
+from engine.contract.steps import ExpertRates
 
-KERNELS = 1  # goes up with every change of the kernels that makes earlier figures wrong: they do not count any more
+KERNELS = 2  # goes up when other kernels or other ways to measure make earlier figures wrong: they do not count then
 
 
 class KernelRates(Record):
-    """One kind of weights on one processor."""
+    """One kind of weights on one processor, measured with large experts."""
 
     bytes_s: float = Field(gt=0, description="weights read a second while one token is computed")
-    flops_s: float = Field(gt=0, description="operations a second while many tokens are computed at once")
+    flops_s: float = Field(gt=0, description="operations a second while every expert gets `rows` tokens at once")
+    rows: float = Field(default=2, gt=1, description="earlier figures lack it, and do not count: see `KERNELS`")
+
+    def token(self, nbytes: int, call_s: float, *, queued: bool) -> ExpertRates:
+        """Of an expert of so many bytes for a single row.
+
+        Args:
+            call_s: of an expert so small that only calls take time.
+            queued: the processor works while it is called, as a GPU does; else one comes after the other.
+        """
+        read_s = nbytes / self.bytes_s
+        return ExpertRates(max(read_s, call_s) if queued else read_s + call_s, 0.0)
+
+    def prompt(self, nbytes: int, row_operations: float, call_s: float, *, queued: bool) -> ExpertRates:
+        """The same for many rows: the line through what was measured with 1 row and with `rows`.
+
+        As engine/experts/measure_steps.py draws it; never below nothing, which noise could lead to.
+        """
+        one_s = self.token(nbytes, call_s, queued=queued).expert_s
+        row_s = max(self.rows * row_operations / self.flops_s - nbytes / self.bytes_s, 0.0) / (self.rows - 1)
+        return ExpertRates(max(one_s - row_s, 0.0), row_s)
 
 
 class MeasuredRates(Record):
@@ -30,6 +51,7 @@ class MeasuredRates(Record):
     gpu: dict[WeightFormat, KernelRates] = Field(default_factory=dict)
     gpu_call_s: float | None = None
     pinned_copy_bytes_s: float | None = Field(default=None, description="pinned RAM to GPU")
+    copy_call_s: float | None = Field(default=None, description="of starting a copy to the GPU, however small")
     pageable_copy_bytes_s: float | None = Field(default=None, description="ordinary RAM to GPU")
     elapsed_s: float = Field(ge=0, description="how long the measurement took")
 
@@ -46,7 +68,9 @@ class MeasuredRates(Record):
 
     @model_validator(mode="after")
     def _gpu_whole(self) -> Self:
-        parts = (self.gpu_call_s, self.pinned_copy_bytes_s, self.pageable_copy_bytes_s)
+        parts = [self.gpu_call_s, self.pinned_copy_bytes_s, self.pageable_copy_bytes_s]
+        if self.current:
+            parts.append(self.copy_call_s)
         if any((part is None) != (not self.gpu) for part in parts):
             raise ValueError("all figures of a GPU, or none")
         return self

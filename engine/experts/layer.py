@@ -1,6 +1,6 @@
 """The routed experts of one layer, ready to compute: where the weights are, or on the GPU once they are there.
 
-A layer outside VRAM has two ways. Which one a step takes is decided by engine/experts/policy.py.
+A layer outside VRAM has two ways. Which one a step takes is decided by engine/contract/steps.py.
 """
 
 from collections.abc import Iterator
@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from engine.banks.bank import ExpertBank
+from engine.contract.steps import Step, StepRates, on_host
+from engine.experts.copies import gap_experts
 from engine.experts.expert_kernel import ExpertKernel
 from engine.experts.kernels import Expert, ExpertMath, routed_forward
-from engine.experts.policy import Step, StepRates, gap_experts, on_host
 from engine.experts.ring import TransferRing
 from engine.experts.transfer import SlotPool
 
@@ -132,7 +133,7 @@ class ExpertLayer:
     def forward(self, hidden: Tensor, ids: Tensor, scores: Tensor, math: ExpertMath, way: Way | None = None) -> Tensor:
         """[T, M], chosen experts [T, A] and their weights [T, A] to [T, M] on the device of `hidden`.
 
-        `way` None: as the policy decides.
+        `way` None: the one that engine/contract/steps.py chooses.
         """
         way = way or self._choose(ids)
         home = hidden.device

@@ -1,4 +1,4 @@
-"""What a step costs on this machine, measured after loading with a layer of the model itself: engine/experts/policy.py
+"""What a step costs on this machine, measured after loading with a layer of the model itself: engine/contract/steps.py
 decides by it.
 
 A fraction of a second for each way of storing experts. One expert of 1 row and one of `ROWS` rows give the two figures
@@ -15,9 +15,9 @@ from torch import Tensor
 from engine.banks.bank import ExpertBank
 from engine.banks.devices import Device
 from engine.contract.shape import ExpertShape
+from engine.contract.steps import ExpertRates, StepRates
 from engine.experts.kernels import ExpertMath
 from engine.experts.layer import ExpertLayer, Way
-from engine.experts.policy import ExpertRates, StepRates
 from engine.experts.ring import TransferRing
 
 ROWS = 64

@@ -28,11 +28,13 @@ DeviceKind = Literal["cpu", "cuda", "simulated"]
 WIDTH, INNER = 2048, 1024  # M and F of a usual expert: 12 MiB in bf16
 ACTIVE = 8
 PROMPT_TOKENS = 256
+GPU_PROMPT_TOKENS = 2048  # rows in which a GPU, too, takes longer to compute than to read the weights
 COPY_BYTES = 128 * MIB
 ENOUGH_S = 0.5  # of repetitions for one figure
 _MOST_S = 3.0  # no further repetition then
 _REPEATS = 3  # at least
 _SMALL = 16
+_SMALL_COPIES = 64
 _PACKED_BANK_BYTES = 64 * MIB  # unpacking one expert fills the cache with other things
 FORMATS = (WeightFormat.BF16, WeightFormat.FP32)  # what is measured where nobody asks for more
 
@@ -65,17 +67,18 @@ def measure(
 def kernel_rates(
     weight_format: WeightFormat, device: torch.device, bank_bytes: int, synchronize: Callable[[], None]
 ) -> KernelRates:
-    """Decoding: A experts of one token, others each time. Prefill: all experts for many tokens at once.
+    """Decoding: A experts of one token, others each time. Prefill: all experts for many tokens, T · A / E rows each.
 
     Bytes are those that are stored; of packed weights the time to unpack them counts.
     """
     nbytes = bank_bytes if weight_format in PLAIN_DTYPES else min(bank_bytes, _PACKED_BANK_BYTES)
     bank = SampleBank(weight_format, device, nbytes, width=WIDTH, inner=INNER, active=ACTIVE)
     hidden = torch.full((1, WIDTH), 0.01, dtype=bank.dtype, device=device)
-    prompt = torch.full((PROMPT_TOKENS, WIDTH), 0.01, dtype=bank.dtype, device=device)
+    tokens = GPU_PROMPT_TOKENS if device.type == "cuda" else PROMPT_TOKENS
+    prompt = torch.full((tokens, WIDTH), 0.01, dtype=bank.dtype, device=device)
     one = torch.ones(1, bank.active, device=device)
-    many = torch.ones(PROMPT_TOKENS, bank.active, device=device)
-    everyone = torch.arange(PROMPT_TOKENS * bank.active, device=device) % bank.n_experts
+    many = torch.ones(tokens, bank.active, device=device)
+    everyone = torch.arange(tokens * bank.active, device=device) % bank.n_experts
 
     def decode() -> None:
         ids = torch.tensor([bank.next_experts()], device=device)
@@ -83,12 +86,14 @@ def kernel_rates(
         synchronize()
 
     def prefill() -> None:
-        routed_forward(prompt, everyone.view(PROMPT_TOKENS, -1), many, bank.n_experts, bank, GatedMath())
+        routed_forward(prompt, everyone.view(tokens, -1), many, bank.n_experts, bank, GatedMath())
         synchronize()
 
-    operations = 2 * PROMPT_TOKENS * bank.active * 3 * WIDTH * INNER
+    operations = 2 * tokens * bank.active * 3 * WIDTH * INNER
     return KernelRates(
-        bytes_s=bank.active * bank.expert_bytes / median_s(decode), flops_s=operations / median_s(prefill)
+        bytes_s=bank.active * bank.expert_bytes / median_s(decode),
+        flops_s=operations / median_s(prefill),
+        rows=tokens * bank.active / bank.n_experts,
     )
 
 
@@ -136,7 +141,7 @@ def _gpu(device: Device, bank_bytes: int, formats: Sequence[WeightFormat]) -> di
         small = call_s(device.torch_device, device.synchronize)
         block = host_allocator().allocate(COPY_BYTES)
         block.populate()
-        pageable, pinned = _copy_rates(device, block)
+        pageable, pinned, copy_call_s = _copy_rates(device, block)
         block.free()
     device.close()
     return {
@@ -145,24 +150,27 @@ def _gpu(device: Device, bank_bytes: int, formats: Sequence[WeightFormat]) -> di
         "gpu": kernels,
         "gpu_call_s": small,
         "pinned_copy_bytes_s": pinned,
+        "copy_call_s": copy_call_s,
         "pageable_copy_bytes_s": pageable,
     }
 
 
-def _copy_rates(device: Device, block: HostBlock) -> tuple[float, float]:
-    """Bytes a second from ordinary and from pinned memory, on the way on which expert slots are filled."""
+def _copy_rates(device: Device, block: HostBlock) -> tuple[float, float, float]:
+    """Bytes a second from ordinary and from pinned memory, and seconds of a copy of one byte, as slots are filled."""
     source = torch.frombuffer(block.buffer, dtype=torch.uint8)
     target = device.allocate(block.nbytes, EXPERT_SLOTS)
 
-    def copy() -> None:
-        device.copy_in(target, source, device.mark())
+    def copy(nbytes: int = block.nbytes, times: int = 1) -> None:
+        for _ in range(times):
+            device.copy_in(target[:nbytes], source[:nbytes], device.mark())
         device.synchronize()
 
     pageable = block.nbytes / median_s(copy)
     device.pin(block.address, block.nbytes)
     pinned = block.nbytes / median_s(copy)
+    call_s = median_s(lambda: copy(1, _SMALL_COPIES)) / _SMALL_COPIES
     device.unpin(block.address)
-    return pageable, pinned
+    return pageable, pinned, call_s
 
 
 def _nothing() -> None:

@@ -15,7 +15,7 @@ from engine.banks.bank import ExpertBank
 from engine.banks.devices import Device, Mark
 from engine.contract.errors import PlanMismatchError
 from engine.contract.ledger import TRANSFER_RING
-from engine.experts.policy import runs
+from engine.experts.copies import runs
 from engine.system.protocols import HostAllocator, HostBlock, PinRefusedError
 
 HALVES = 2
@@ -99,7 +99,7 @@ class TransferRing:
 
         Args:
             staged: the bank is not pinned.
-            gap: unwanted experts that are copied along, see policy.
+            gap: unwanted experts that are copied along, see copies.py.
         """
         pieces = self._pieces(bank, experts, gap)
         coming = self._load(bank, pieces[0], staged) if pieces else None

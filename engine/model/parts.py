@@ -17,11 +17,11 @@ from engine.contract.estimate_work import unpacked_bytes
 from engine.contract.formats import ExpertStorage
 from engine.contract.ledger import DRIVER, PREFIX_SNAPSHOTS, SCRATCH, TRANSFER_RING, WORKSPACE
 from engine.contract.plan import MemoryPlan, Pool, Tier
+from engine.contract.steps import StepRates
 from engine.experts.expert_kernel import ExpertKernel, TorchKernel, kernel_for
 from engine.experts.layer import ExpertLayer, InPlace, RecordStream, ThroughRing, ThroughSlots, Way
 from engine.experts.measure_steps import measure_steps
 from engine.experts.one_row import choose_call
-from engine.experts.policy import StepRates
 from engine.experts.reference_kernel import PackedExperts, Scratch
 from engine.experts.ring import TransferRing
 from engine.experts.transfer import SlotPool
@@ -189,7 +189,7 @@ class Parts:
         """Measure what steps cost, for each way in which layers outside VRAM are stored, and decide by it.
 
         Not on a simulated GPU, whose times mean nothing, and not without a pinned side of the ring: then the usual
-        places of engine/experts/policy.py hold.
+        places of engine/contract/steps.py hold.
         """
         self._choose_call()
         if self.device.simulated or self.ring is None or not self.ring.stages:

@@ -41,7 +41,7 @@ class Probe:
     def run(self, layer: ExpertLayer, math: ExpertMath, device: torch.device, way: Way | None = None) -> Tensor:
         """What the layer makes of them, [T, M] float32 on the CPU; `device` is where hidden states are.
 
-        `way` None: as the policy decides.
+        `way` None: the one that engine/contract/steps.py chooses.
         """
         with torch.inference_mode():
             out = layer.forward(self.hidden.to(device), self.ids.to(device), self.scores.to(device), math, way)

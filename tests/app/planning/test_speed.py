@@ -49,6 +49,7 @@ WITH_GPU = RATES.model_copy(
         "gpu": {WeightFormat.BF16: KernelRates(bytes_s=5e11, flops_s=1e14)},
         "gpu_call_s": 1e-9,
         "pinned_copy_bytes_s": 2e10,
+        "copy_call_s": 1e-9,
         "pageable_copy_bytes_s": 1e10,
     }
 )

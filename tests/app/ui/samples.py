@@ -256,16 +256,17 @@ def measuring() -> SplitInputs:
 def with_speed(inputs: SplitInputs, *, runs: int = 0) -> SplitInputs:
     """This PC was measured, or has run the very split."""
     assert inputs.plan is not None
-    form, kernel = inputs.plan.model.expert_format, KernelRates(bytes_s=4e10, flops_s=9e11)
+    form, kernel = inputs.plan.model.expert_format, KernelRates(bytes_s=4e10, flops_s=9e11, rows=48)
     rates = MeasuredRates(
         device="RTX 5090",
         threads=16,
         cpu={form: kernel},
         call_s=2e-5,
         memcpy_bytes_s=3e10,
-        gpu={form: KernelRates(bytes_s=1.2e12, flops_s=1e14)},
+        gpu={form: KernelRates(bytes_s=1.2e12, flops_s=1e14, rows=390)},
         gpu_call_s=2e-5,
         pinned_copy_bytes_s=5e10,
+        copy_call_s=1e-5,
         pageable_copy_bytes_s=1.5e10,
         elapsed_s=6,
     )

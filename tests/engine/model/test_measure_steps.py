@@ -4,8 +4,8 @@ import pytest
 
 from engine.banks.simulated_device import SimulatedDevice
 from engine.contract.plan import SimulatedGpu
+from engine.contract.steps import StepRates
 from engine.experts import measure_steps
-from engine.experts.policy import StepRates
 from engine.model.build import Drivers
 from engine.model.experts_function import ModuleMath
 from tests.engine.model.conftest import Load, Tiny

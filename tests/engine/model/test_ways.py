@@ -11,8 +11,8 @@ from engine.banks.simulated_device import SimulatedDevice
 from engine.contract.estimate import slot_bytes
 from engine.contract.estimate_work import unpacked_bytes, unpacked_expert_bytes
 from engine.contract.plan import MemoryPlan, Pool, SimulatedGpu, Tier
+from engine.contract.steps import ExpertRates, StepRates
 from engine.experts.layer import ExpertLayer, ThroughSlots
-from engine.experts.policy import ExpertRates, StepRates
 from engine.model.build import Drivers
 from engine.model.loaded import LoadedModel
 from tests.engine.model.conftest import Load, Tiny

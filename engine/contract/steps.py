@@ -1,11 +1,11 @@
-"""Where the experts of one layer are computed in one step, and how their weights get there. Pure: numbers in, a choice
+"""What the experts of one layer cost in one step, and on which processor they are computed. Pure: numbers in, a choice
 out.
 
-Both ways compute the same operations in the same order, so a choice changes times, never the meaning of an answer; CPU
-and GPU may round the last bit differently.
+The engine decides by this while it runs, with rates of the model's own layers (engine/experts/measure_steps.py); the
+launcher predicts by it, with figures of this PC (app/planning/figures.py). Both processors compute the same operations
+in the same order, so a choice changes times, never the meaning of an answer; they may round the last bit differently.
 """
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 # A step leaves its usual place only for a clear gain: rates were measured once, on a PC that does other things too.
@@ -23,29 +23,29 @@ class ExpertRates:
     expert_s: float
     row_s: float
 
-    def seconds(self, experts: int, rows: int) -> float:
+    def seconds(self, experts: float, rows: float) -> float:
         """Of so many experts with so many rows between them."""
         return experts * self.expert_s + rows * self.row_s
 
 
 @dataclass(frozen=True, slots=True)
 class StepRates:
-    """Measured on this machine with the layers of this model (engine/experts/measure_steps.py)."""
+    """Both processors and the way between them, on this machine."""
 
     host: ExpertRates
     device: ExpertRates
     copy_bytes_s: float  # pinned RAM to GPU
     copy_s: float  # of starting a copy, however small
-    stage_bytes_s: float  # ordinary RAM into the pinned side of the ring
+    stage_bytes_s: float  # ordinary RAM into the pinned side of the transfer ring
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The work of one layer in one step."""
+    """The work of one layer in one step. Whole numbers while the engine runs, expected ones in a prediction."""
 
-    experts: int  # different experts that were chosen
-    rows: int  # choices of all tokens
-    missing: int  # chosen experts whose weights are not on the GPU
+    experts: float  # different experts that were chosen
+    rows: float  # choices of all tokens
+    missing: float  # chosen experts whose weights are not on the GPU
     record_bytes: int
     staged: bool  # weights go through the pinned side of the ring: the layer is not pinned
 
@@ -59,7 +59,7 @@ def device_s(step: Step, rates: StepRates) -> float:
     """Seconds on the GPU: staging, copies and computation run side by side once the first expert has arrived."""
     each = step.record_bytes / rates.copy_bytes_s + rates.copy_s
     stage = step.record_bytes / rates.stage_bytes_s if step.staged else 0.0
-    first = each + stage if step.missing else 0.0
+    first = min(step.missing, 1) * (each + stage)
     others = max(step.missing - 1, 0)
     return first + max(others * each, others * stage, rates.device.seconds(step.experts, step.rows))
 
@@ -77,32 +77,6 @@ def on_host(step: Step, rates: StepRates | None) -> bool:
     return device * GAIN > host if usually else host * GAIN < device
 
 
-def gap_experts(record_bytes: int, rates: StepRates | None, *, staged: bool) -> int:
-    """How many unwanted experts between two wanted ones are copied along, because a second copy would cost more.
-
-    0 without rates: nothing is copied that nobody asked for.
-    """
-    if rates is None or not record_bytes:
-        return 0
-    each = record_bytes / rates.copy_bytes_s + (record_bytes / rates.stage_bytes_s if staged else 0.0)
-    return int(rates.copy_s / each)
-
-
-def runs(experts: Sequence[int], gap: int, most: int) -> Iterator[tuple[int, int]]:
-    """Copies that bring these experts (ascending): first expert and count, with up to `gap` unwanted ones in between.
-
-    No copy is longer than `most`. Where a whole layer is wanted these are its parts, back to back.
-    """
-    if most < 1:
-        raise ValueError(f"most must be >= 1, got {most}")
-    first = last = None
-    for expert in experts:
-        if first is None or last is None:
-            first = last = expert
-        elif expert - last - 1 <= gap and expert - first < most:
-            last = expert
-        else:
-            yield first, last - first + 1
-            first = last = expert
-    if first is not None and last is not None:
-        yield first, last - first + 1
+def chosen_s(step: Step, rates: StepRates) -> float:
+    """Seconds where `on_host` lets it be computed."""
+    return host_s(step, rates) if on_host(step, rates) else device_s(step, rates)

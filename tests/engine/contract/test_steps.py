@@ -1,23 +1,12 @@
-"""Where a step is computed and what is copied for it, from numbers alone."""
+"""What a step costs and where it is computed, from numbers alone."""
 
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.experts.policy import (
-    SAFE_ROWS,
-    ExpertRates,
-    Step,
-    StepRates,
-    device_s,
-    gap_experts,
-    host_s,
-    on_host,
-    runs,
-)
+from engine.contract.steps import SAFE_ROWS, ExpertRates, Step, StepRates, chosen_s, device_s, host_s, on_host
 
 MB = 1_000_000
 # A desktop: 9 MB experts, PCIe 4 at 25 GB/s, a CPU that reads 40 GB/s and computes 100 GFLOPS, a GPU that is faster.
@@ -74,11 +63,12 @@ def test_the_choice_is_never_much_slower_than_the_other_place(step: Step, measur
     host, device = host_s(step, measured), device_s(step, measured)
     taken, left = (host, device) if on_host(step, measured) else (device, host)
     assert taken <= left * 1.25 * (1 + 1e-9)
+    assert chosen_s(step, measured) == taken
 
 
 @given(steps, rates)
 def test_more_missing_experts_never_make_the_gpu_faster(step: Step, measured: StepRates) -> None:
-    times = [device_s(replace(step, missing=missing), measured) for missing in range(step.experts + 1)]
+    times = [device_s(replace(step, missing=missing), measured) for missing in range(int(step.experts) + 1)]
     assert times == sorted(times)
 
 
@@ -87,37 +77,16 @@ def test_staging_never_makes_the_gpu_faster(step: Step, measured: StepRates) -> 
     assert device_s(replace(step, staged=True), measured) >= device_s(replace(step, staged=False), measured)
 
 
-def test_small_unwanted_experts_are_copied_along_where_that_is_cheaper_than_another_copy() -> None:
-    assert gap_experts(9 * MB, RATES, staged=False) == 0  # 360 µs against 10
-    assert gap_experts(50_000, RATES, staged=False) == 5  # 2 µs each
-    assert gap_experts(50_000, RATES, staged=True) < 5
-    assert gap_experts(50_000, None, staged=False) == 0
+def test_the_first_expert_arrives_before_anything_is_computed_and_the_slowest_part_decides_from_then_on() -> None:
+    each, stage = 9e6 / 25e9 + 10e-6, 9e6 / 15e9  # 370 and 600 µs
+    assert device_s(TOKEN, RATES) == pytest.approx(each + 8 * stage)  # staging; computing would take 182 µs
+    pinned = replace(TOKEN, staged=False)
+    assert device_s(pinned, RATES) == pytest.approx(8 * each)
+    assert device_s(replace(pinned, missing=1), RATES) == pytest.approx(each + 8 * (22.5e-6 + 9.4e6 / 50e12))
+    assert host_s(TOKEN, RATES) == pytest.approx(8 * (225e-6 + 94e-6))
 
 
-experts = st.lists(st.integers(0, 127), unique=True).map(sorted)
-
-
-@given(experts, st.integers(0, 130), st.integers(1, 130))
-def test_copies_bring_every_expert_once_and_little_else(wanted: list[int], gap: int, most: int) -> None:
-    found = list(runs(wanted, gap, most))
-    brought = [expert for first, count in found for expert in range(first, first + count)]
-    assert brought == sorted(set(brought))
-    assert set(wanted) <= set(brought)
-    for first, count in found:
-        assert 1 <= count <= most
-        inside = [expert for expert in wanted if first <= expert < first + count]
-        assert inside[0] == first
-        assert inside[-1] == first + count - 1
-        assert all(after - before - 1 <= gap for before, after in pairwise(inside))
-    if gap == 0:
-        assert brought == wanted
-
-
-def test_a_whole_layer_is_one_copy_after_the_other() -> None:
-    assert list(runs(range(128), 0, 48)) == [(0, 48), (48, 48), (96, 32)]
-    assert list(runs(range(128), 0, 128)) == [(0, 128)]
-
-
-def test_a_copy_of_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="most must be >= 1"):
-        list(runs([1], 0, 0))
+def test_half_an_expected_copy_costs_half_a_copy() -> None:
+    slow_bus = replace(RATES, copy_bytes_s=1e9)
+    none, half, one = (device_s(replace(TOKEN, staged=False, missing=many), slow_bus) for many in (0, 0.5, 1))
+    assert half - none == pytest.approx(one - half) == pytest.approx((9e-3 + 10e-6) / 2)
