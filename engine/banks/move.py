@@ -18,10 +18,10 @@ from engine.banks.bank import ExpertBank
 from engine.banks.canary import pin_checked
 from engine.banks.devices import Device
 from engine.banks.place import Placement
-from engine.banks.seats import Assignment, Mover, assign
 from engine.contract.errors import SplitpinError
 from engine.contract.ledger import VRAM_LAYERS
 from engine.contract.plan import Tier
+from engine.contract.seats import Assignment, assign, movers, spare_bytes
 from engine.system.protocols import HostAllocator, HostBlock, PageLocker
 
 _SPANS, _SPAN_BYTES = 8, 64 << 10  # what is compared of every copy
@@ -75,32 +75,13 @@ class TierChange:
         self._device = device
         self._locker = locker
         self._asked = {layer: tier for layer, tier in tiers.items() if tier is not placements[layer].asked}
-        movers = [
-            Mover(layer, placements[layer].settled, tier, placements[layer].nbytes)
-            for layer, tier in sorted(self._asked.items())
-            if tier is not placements[layer].settled
-        ]
-        self.moved = {mover.layer: mover.to_tier for mover in movers}
-        self._assignments = assign(movers)
+        moving = movers(((at.layer, at.asked, at.settled, at.nbytes) for at in placements.values()), tiers)
+        self.moved = {mover.layer: mover.to_tier for mover in moving}
+        self.assignments = assign(moving)
         self._seats = {layer: Seat(banks[layer].bytes, banks[layer].block, layer) for layer in self.moved}
         self._new: dict[int, Seat] = {}
         self._spare: Seat | None = None
         self._asides: list[Seat] = []  # views of the spare
-
-    # -- how much -------------------------------------------------------------------------------------------------
-
-    @property
-    def new_host_bytes(self) -> int:
-        """Host memory that is held beside what is there already, until the change is over."""
-        return sum(item.new_host_bytes for item in self._assignments) + self._spare_bytes
-
-    def new_bytes(self, tier: Tier) -> int:
-        """Host memory that is pinned or locked beside what already is."""
-        return sum(item.new_bytes(tier) for item in self._assignments)
-
-    @property
-    def _spare_bytes(self) -> int:
-        return max((item.nbytes for item in self._assignments if item.needs_spare), default=0)
 
     # -- steps ----------------------------------------------------------------------------------------------------
 
@@ -111,14 +92,14 @@ class TierChange:
             NotEnoughCommitError, AllocationRefusedError, LockRefusedError, PinRefusedError: refused.
         """
         undo.callback(self.forget)
-        if self._spare_bytes:
-            self._spare = self._block(self._spare_bytes, undo)
-        for item in self._assignments:
+        if spare := spare_bytes(self.assignments):
+            self._spare = self._block(spare, undo)
+        for item in self.assignments:
             for layer, tier in item.new.items():
                 if tier is not Tier.VRAM:
                     self._new[layer] = self._block(item.nbytes, undo)
         for wanted in (Tier.LOCKED, Tier.PINNED):
-            for item in self._assignments:
+            for item in self.assignments:
                 for conversion in item.conversions:
                     if conversion.to_tier is wanted:
                         self._hold(self._seats[conversion.owner], wanted, undo)
@@ -128,13 +109,13 @@ class TierChange:
 
     def move_within(self, undo: ExitStack) -> None:
         """Move the layers that need no VRAM but what others leave."""
-        for item in self._assignments:
+        for item in self.assignments:
             if not item.new_on_device:
                 self._move(item, undo)
 
     def leave_device(self, undo: ExitStack) -> None:
         """Give back the VRAM that nobody takes over."""
-        for item in self._assignments:
+        for item in self.assignments:
             for layer, tier in item.released.items():
                 if tier is Tier.VRAM:
                     seat, nbytes = self._seats[layer], item.nbytes
@@ -148,13 +129,13 @@ class TierChange:
         Raises:
             NotEnoughVramError: it is not there.
         """
-        for item in self._assignments:
+        for item in self.assignments:
             for layer, tier in item.new.items():
                 if tier is Tier.VRAM:
                     seat = self._new[layer] = Seat(torch.empty(0, dtype=torch.uint8))
                     self._allocate(seat, item.nbytes)
                     undo.callback(self._release, seat)
-        for item in self._assignments:
+        for item in self.assignments:
             if item.new_on_device:
                 self._move(item, undo)
 
@@ -167,7 +148,7 @@ class TierChange:
 
     def commit(self) -> None:
         """Let go of what the old split held. Nothing of it can be refused."""
-        for item in self._assignments:
+        for item in self.assignments:
             for conversion in item.conversions:
                 self._let_go(self._seats[conversion.owner], conversion.from_tier)
             for layer, tier in item.released.items():

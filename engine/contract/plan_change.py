@@ -3,15 +3,17 @@
 `PlanWish` is the body of POST /v1/plan where it is not a whole plan.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from pydantic import Field, ValidationError
 
 from engine.contract.errors import NotEnoughMemoryError, PlanMismatchError
-from engine.contract.estimate import Costs, Split, ledger
-from engine.contract.ledger import DRIVER, HOST_RUNTIME, NOT_ENOUGH
+from engine.contract.estimate import Costs, Split, ledger, ring_host_bytes
+from engine.contract.kv_types import kept_in
+from engine.contract.ledger import DRIVER, HOST_RUNTIME, NOT_ENOUGH, TRANSFER_RING
 from engine.contract.plan import LedgerLine, MemoryPlan, Pool, Tier
 from engine.contract.record import Record
+from engine.contract.seats import Assignment, spare_bytes
 from engine.contract.units import gib
 
 KEPT = {  # fields of a plan that a running engine cannot change, in words
@@ -68,10 +70,14 @@ def check_change(old: MemoryPlan, new: MemoryPlan) -> None:
     """Whether a running engine can take a plan at all: same model, same device, possible, and within its budgets.
 
     Raises:
-        PlanMismatchError: another model or device, more context than the model can, or a ledger that is not that of the
+        PlanMismatchError: another model, type of the KV cache or device, more context than the model can, or a ledger that is not that of the
             split.
         NotEnoughMemoryError: a pool is too small; the subclass names it.
     """
+    if old.kv_dtype != new.kv_dtype and kept_in(old.model, None) == kept_in(new.model, None):
+        raise PlanMismatchError(
+            f"The engine keeps keys and values in {old.kv_dtype}; the plan is for {new.kv_dtype}.", RESTART
+        )
     for name, what in KEPT.items():
         if getattr(old, name) != getattr(new, name):
             raise PlanMismatchError(f"The plan is for another {what} than the engine runs.", RESTART)
@@ -94,6 +100,31 @@ def check_change(old: MemoryPlan, new: MemoryPlan) -> None:
         planned = new.pool_bytes(pool)
         if budget is not None and planned > budget:
             raise _too_much(pool, planned, budget, "This split", "Choose a split that takes less of it.")
+
+
+def move_peak(old: MemoryPlan, new: MemoryPlan, assignments: Iterable[Assignment]) -> MovePeak:
+    """What a change takes beside what is held. VRAM never holds more than the larger of the two splits, and a transfer
+    ring of another size beside the old one."""
+    made = list(assignments)
+    more = _beside_bytes(new) - _beside_bytes(old)
+    ring = ring_host_bytes(new.model, new) if ring_of(new) != ring_of(old) else 0
+    blocks = sum(item.new_host_bytes for item in made) + spare_bytes(made)
+    return MovePeak(
+        host_bytes=blocks + max(more, 0) + ring,
+        pinned_bytes=sum(item.new_bytes(Tier.PINNED) for item in made) + ring,
+        locked_bytes=sum(item.new_bytes(Tier.LOCKED) for item in made),
+    )
+
+
+def ring_of(plan: MemoryPlan) -> tuple[int, bool]:
+    """What makes a transfer ring another one."""
+    return plan.ring_experts, plan.ring_staged
+
+
+def _beside_bytes(plan: MemoryPlan) -> int:
+    """Host memory of everything but layers and ring; what grows of it is given back before it is had anew."""
+    apart = ("pinned layers", "locked layers", TRANSFER_RING)
+    return sum(line.bytes for line in plan.ledger if line.pool is Pool.RAM and line.what not in apart)
 
 
 def check_peak(new: MemoryPlan, held: Mapping[Pool, int], peak: MovePeak) -> None:

@@ -13,10 +13,8 @@ from torch import Tensor
 from engine.banks.measure import residency_report
 from engine.banks.move import TierChange
 from engine.contract.errors import SplitpinError, forget_locals, in_words
-from engine.contract.estimate import ring_host_bytes
-from engine.contract.ledger import TRANSFER_RING
 from engine.contract.plan import MemoryPlan, Pool, Tier
-from engine.contract.plan_change import RESTART, MovePeak, check_change, check_peak
+from engine.contract.plan_change import RESTART, MovePeak, check_change, check_peak, move_peak, ring_of
 from engine.contract.residency import ResidencyReport
 from engine.experts.ring import TransferRing
 from engine.model.experts_function import ModuleMath
@@ -58,7 +56,7 @@ class PlanChange:
         self._new = new
         self._tiers = parts.arena.change(dict(zip(new.model.moe_layers, new.tiers, strict=True)))
         self._resizes_slots = self._slots(new) != self._slots(self._old)
-        self._renews_ring = _ring(new) != _ring(self._old)
+        self._renews_ring = ring_of(new) != ring_of(self._old)
         self._old_ring: TransferRing | None = None
         self._attach_all = False
 
@@ -69,14 +67,8 @@ class PlanChange:
 
     @property
     def peak(self) -> MovePeak:
-        """What the change takes beside what is held. VRAM never holds more than the larger of the two splits."""
-        more = _host_bytes(self._new) - _host_bytes(self._old)
-        ring = ring_host_bytes(self._new.model, self._new) if self._renews_ring else 0
-        return MovePeak(
-            host_bytes=self._tiers.new_host_bytes + max(more, 0) + ring,
-            pinned_bytes=self._tiers.new_bytes(Tier.PINNED) + ring,
-            locked_bytes=self._tiers.new_bytes(Tier.LOCKED),
-        )
+        """What the change takes beside what is held."""
+        return move_peak(self._old, self._new, self._tiers.assignments)
 
     def run(self, held: Mapping[Pool, int]) -> float:
         """Make the change; `held` is what each pool holds now.
@@ -229,16 +221,6 @@ class PlanChange:
 
     def _slots(self, plan: MemoryPlan) -> int:
         return plan.expert_slots if self._parts.device.has_vram else 0
-
-
-def _ring(plan: MemoryPlan) -> tuple[int, bool]:
-    return plan.ring_experts, plan.ring_staged
-
-
-def _host_bytes(plan: MemoryPlan) -> int:
-    """Host memory of everything but layers and ring; what grows of it is given back before it is had anew."""
-    apart = ("pinned layers", "locked layers", TRANSFER_RING)
-    return sum(line.bytes for line in plan.ledger if line.pool is Pool.RAM and line.what not in apart)
 
 
 def change_plan(parts: Parts, plan: MemoryPlan, before: ResidencyReport) -> ResidencyReport:

@@ -3,16 +3,19 @@
 A seat is the memory of one bank: a host block that is pinned, locked or pageable, or bytes in VRAM. Layers that stay
 in their tier keep their seat. A layer that arrives in a tier takes the seat of one that leaves it, so that memory is
 pinned or locked only where a tier grows, and given back only where it shrinks: with banks of one size the sum that is
-pinned never passes the larger of the two plans.
+pinned never passes the larger of the two plans. The engine moves by it, and the launcher foretells by it.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from engine.contract.plan import Tier
 
 HOST_TIERS = (Tier.PINNED, Tier.LOCKED, Tier.PAGEABLE)
+
+
+Seated = tuple[int, Tier, Tier, int]  # layer, the tier it was asked for, the one it settled in, bytes of its bank
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,18 @@ class Mover:
     from_tier: Tier
     to_tier: Tier
     nbytes: int
+
+
+def movers(seated: Iterable[Seated], tiers: Mapping[int, Tier]) -> list[Mover]:
+    """The layers that change their memory where `tiers` are asked for, by layer.
+
+    One that is asked for the same tier as before stays where it is, also if it had fallen.
+    """
+    return [
+        Mover(layer, settled, tiers[layer], nbytes)
+        for layer, asked, settled, nbytes in sorted(seated)
+        if tiers.get(layer, asked) is not asked and tiers[layer] is not settled
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,3 +143,8 @@ def _convert(
     made.conversions.append(Conversion(owner, source, target, made.nbytes))
     needed[target].remove(layer)
     vacated[source].remove(owner)
+
+
+def spare_bytes(made: Iterable[Assignment]) -> int:
+    """One bank to stand aside, where layers exchange places."""
+    return max((item.nbytes for item in made if item.needs_spare), default=0)
