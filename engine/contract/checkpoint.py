@@ -25,7 +25,7 @@ from engine.contract.families_facts import CONFIG_FIX, ConfigFacts
 from engine.contract.formats import ExpertStorage, WeightFormat, alike
 from engine.contract.gguf_config import gguf_config
 from engine.contract.gguf_files import gguf_files, gguf_models
-from engine.contract.gguf_headers import read_gguf
+from engine.contract.gguf_headers import GgufModel, read_gguf
 from engine.contract.gguf_run_config import why_gguf_not_run
 from engine.contract.gguf_weights import layer_storage, sort_tensors
 from engine.contract.shape import Difference, ModelShape
@@ -33,11 +33,13 @@ from engine.contract.shape import Difference, ModelShape
 __all__ = [
     "TensorEntry",
     "TensorTable",
+    "gguf_of",
     "holds_several_models",
     "read_config",
     "read_headers",
     "read_shape",
     "resolve_model_folder",
+    "shape_of_gguf",
 ]
 
 _HEADS = ("lm_head.weight", "unembed.weight")
@@ -54,11 +56,12 @@ def read_config(folder: Path) -> dict[str, Any]:
     return read_config_file(folder / CONFIG_NAME)
 
 
-def read_shape(folder: Path) -> ModelShape:
+def read_shape(folder: Path, table: TensorTable | None = None) -> ModelShape:
     """Everything the byte arithmetic needs to know of a model folder, or of a GGUF file.
 
     Weight bytes come from the headers of the weight files, which are checked against config.json; a folder with
-    config.json alone works too and is marked `source="config"`.
+    config.json alone works too and is marked `source="config"`. `table` is what `read_headers` says, where somebody has
+    read it already.
 
     Raises:
         ModelFolderError: no config.json, or it cannot be read.
@@ -67,10 +70,8 @@ def read_shape(folder: Path) -> ModelShape:
         ModelFileError: a weight file is missing, incomplete, or contradicts config.json.
     """
     resolved = resolve_model_folder(folder)
-    if not _is_safetensors(resolved):
-        files = gguf_files(resolved)
-        if files:
-            return _from_gguf(files)
+    if files := gguf_of(resolved):
+        return shape_of_gguf(read_gguf(files))
     text, facts, anatomy = _anatomy(read_config(resolved))
     plain = plain_format_of_config(text)
     if plain is None:
@@ -78,8 +79,18 @@ def read_shape(folder: Path) -> ModelShape:
         plain = WeightFormat.BF16
     name = model_name(folder, resolved)
     if has_weights(resolved):
-        return _from_headers(name, text, facts, anatomy, plain, read_headers(resolved))
+        table = read_headers(resolved) if table is None else table
+        return _from_headers(name, text, facts, anatomy, plain, table)
     return _from_config(name, text, facts, anatomy, plain)
+
+
+def gguf_of(place: Path) -> tuple[Path, ...]:
+    """The GGUF files that a resolved place is read from; none: config.json and safetensors files.
+
+    Raises:
+        ModelFolderError, ModelFileError: as `gguf_files`.
+    """
+    return () if _is_safetensors(place) else gguf_files(place)
 
 
 def holds_several_models(folder: Path) -> bool:
@@ -279,8 +290,8 @@ def _check_layers(anatomy: Anatomy, found: Mapping[int, object]) -> None:
     )
 
 
-def _from_gguf(files: tuple[Path, ...]) -> ModelShape:
-    model = read_gguf(files)
+def shape_of_gguf(model: GgufModel) -> ModelShape:
+    """The same of GGUF files whose headers are read; errors as `read_shape`."""
     config, arch = gguf_config(model), str(model.metadata["general.architecture"])
     text, facts, anatomy = _anatomy(config)
     found = sort_tensors(model, len(anatomy.layers))

@@ -114,6 +114,7 @@ def load_model(
     Raises:
         UnsupportedModelError: weights stored in a way that can only be planned for.
         ModelFileError: a weight file is missing or damaged; found before anything is allocated.
+        ModelChangedError: the folder is not what the plan was made for; found before anything is allocated.
         PlanMismatchError: other bytes than planned.
         NotEnoughMemoryError, AllocationRefusedError: a pool is too small; nothing stays allocated.
         SelfTestError: a tier computes wrong results.

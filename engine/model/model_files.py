@@ -9,14 +9,21 @@ from typing_extensions import override
 from engine.banks.bank import BankLayout
 from engine.banks.devices import Device
 from engine.checkpoint.loader import TensorReader
+from engine.contract.changed_model import check_unchanged
+from engine.contract.checkpoint import (
+    TensorTable,
+    gguf_of,
+    read_headers,
+    read_shape,
+    resolve_model_folder,
+    shape_of_gguf,
+)
 from engine.contract.checkpoint import read_config as read_settings
-from engine.contract.checkpoint import read_headers, resolve_model_folder
 from engine.contract.checkpoint_formats import packed_bits_of_config
 from engine.contract.errors import UnsupportedModelError, in_words
 from engine.contract.families import text_config
 from engine.contract.formats import WeightFormat
-from engine.contract.gguf_files import gguf_files
-from engine.contract.gguf_headers import read_gguf
+from engine.contract.gguf_headers import GgufModel, read_gguf
 from engine.contract.gguf_run_config import gguf_run_config
 from engine.contract.gguf_weights import sort_tensors
 from engine.contract.plan import MemoryPlan
@@ -55,20 +62,31 @@ class ModelFiles(Protocol):
 
 
 def open_model(plan: MemoryPlan) -> ModelFiles:
-    """The files of a plan's model.
+    """The files of a plan's model, which are still those that were planned.
+
+    Headers are read once, for the comparison and for the load; to compare takes half of the time it takes to read them
+    (0.4 s for 180,000 tensors).
 
     Raises:
         ModelFolderError, ModelFileError: a file is missing or damaged.
+        ModelChangedError: the folder says something else now than it did for the plan.
+        CannotEstimateError: it has become a model that cannot be planned.
         UnsupportedModelError: transformers does not know the model type.
     """
     place = resolve_model_folder(Path(plan.model_dir))
-    return _GgufFiles(gguf_files(place)) if plan.model.container == "gguf" else _SafetensorsFolder(place)
+    if files := gguf_of(place):
+        model = read_gguf(files)
+        check_unchanged(plan.model, shape_of_gguf(model))
+        return _GgufFiles(files, model)
+    table = read_headers(place)
+    check_unchanged(plan.model, read_shape(place, table))
+    return _SafetensorsFolder(place, table)
 
 
 class _SafetensorsFolder(ModelFiles):
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, table: TensorTable) -> None:
         self._folder = folder
-        self._table = read_headers(folder)
+        self._table = table
         self._settings = text_config(read_settings(folder))
         self._quantised = self._settings.anywhere("quantization_config") or {}
         self._config = read_config(folder)
@@ -93,9 +111,8 @@ class _SafetensorsFolder(ModelFiles):
 
 
 class _GgufFiles(ModelFiles):
-    def __init__(self, files: tuple[Path, ...]) -> None:
+    def __init__(self, files: tuple[Path, ...], model: GgufModel) -> None:
         self._files = files
-        model = read_gguf(files)
         self._arch = str(model.metadata.get("general.architecture"))
         self._config = _config_of(gguf_run_config(model), model.name)
         self._weights = sort_tensors(model, self._config.num_hidden_layers)

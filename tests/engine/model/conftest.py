@@ -8,6 +8,7 @@ import pytest
 
 from engine.contract.events import Event
 from engine.contract.plan import MemoryPlan
+from engine.model import model_files
 from engine.model.build import Drivers, load_model
 from engine.model.loaded import LoadedModel
 from tests.support.tiny_families import tiny_family
@@ -37,6 +38,12 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
         return tiny_family(family, Path(tmp_path_factory.mktemp("families")) / family)
 
     return make
+
+
+@pytest.fixture
+def any_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan that no planner makes of its folder is loaded all the same."""
+    monkeypatch.setattr(model_files, "check_unchanged", lambda planned, found: None)
 
 
 @pytest.fixture

@@ -127,6 +127,7 @@ def test_a_model_in_several_files_is_loaded_from_all_of_them(made: Make, load: L
         torch.testing.assert_close(prefill(load(plan_for(checkpoint, "vplg")), PROMPT), want, rtol=0, atol=1e-5)
 
 
+@pytest.mark.usefixtures("any_plan")
 @pytest.mark.parametrize(("arch", "dense"), [("llama", "Q8_0"), ("qwen3moe", "Q4_0"), ("gpt-oss", "F16")])
 def test_packed_dense_weights_are_unpacked_to_bf16_and_to_what_they_stand_for(
     arch: str, dense: str, made: Make, load: Load
