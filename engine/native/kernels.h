@@ -20,7 +20,7 @@
 
       All of it is compiled once for AVX2 and once for AVX-512. Numbers are __m256i of 32 bytes and become f32x32 by the
       functions of vectors.h, which hide the difference; no format file asks which of the two it is compiled for.
-   2. Add #include "formats/NAME.h" and FORMAT(NAME) to isa.c. The first format that fits is used.
+   2. Add #include "formats/NAME.h" and FORMAT(NAME) to formats.c. The first format that fits is used.
    3. Add its `MatrixCode` to tests/engine/experts/native_codes.py: that tests it against engine/experts/dequant.
 
    Rules

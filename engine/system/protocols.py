@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import IO, ClassVar, Protocol
+from typing import IO, ClassVar, Literal, Protocol
 
 from engine.contract.errors import SplitpinError
 from engine.contract.facts import HardwareFacts
@@ -184,6 +184,67 @@ class ProcessReader(Protocol):
 
     def read(self, engine_dirs: Sequence[str], ledger: Sequence[RunEntry]) -> ProcessTable:
         """Read all processes; `engine_dirs` and `ledger` are handed on in the table."""
+        ...
+
+
+NumberType = Literal["float32", "bfloat16", "float16"]
+
+
+@dataclass(frozen=True, slots=True)
+class PackedMatrix:
+    """One matrix [rows, columns] as it lies in the records of a layer; words and tiles are those of `MatrixCode`."""
+
+    kind: str
+    dtype: str
+    scale_dtype: str
+    rows: int
+    columns: int
+    tile: tuple[int, int]
+    bits: int
+    zero_step: int
+    divides: bool
+    first_row: int  # of the outputs of all matrices, `row_step` apart
+    row_step: int
+    weight: int  # where the pieces begin in a record; None: there is no such piece
+    scale: int | None = None
+    zero: int | None = None
+    order: int | None = None
+    wholes: int = 0  # address of the scales of whole matrices, float32 [E]; 0: there are none
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTask:
+    """One expert and the rows of activations that go through it; addresses of memory that others keep."""
+
+    record: int
+    rows: int  # float32 [tokens, columns]
+    out: int  # float32 [tokens, outputs of all matrices]
+    expert: int
+    tokens: int
+
+
+class PackedProduct(Protocol):
+    """Products with the matrices of one layer that have the same inputs, whichever expert's."""
+
+    def product(self, tasks: Sequence[KernelTask], outputs: int, threads: int) -> None:
+        """Compute all tasks; `outputs` of a token lie one behind the other."""
+        ...
+
+    def unpack(self, record: int, expert: int, out: int, number: NumberType, columns: int, threads: int) -> None:
+        """Write the matrices to `out` [outputs, columns]."""
+        ...
+
+
+class KernelLibrary(Protocol):
+    """Computes with packed matrices on the CPU."""
+
+    @property
+    def instructions(self) -> str:
+        """The instruction set, such as "avx2"."""
+        ...
+
+    def compile(self, matrices: Sequence[PackedMatrix]) -> PackedProduct | None:
+        """What computes these matrices; None: one of them is stored in a way the library does not know."""
         ...
 
 
