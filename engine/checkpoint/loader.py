@@ -5,15 +5,8 @@ from types import TracebackType
 from typing import Self
 
 from engine.checkpoint.meter import Meter
-from engine.checkpoint.reader_threads import (
-    PIECE_BYTES,
-    OpenFile,
-    ReaderThreads,
-    Reading,
-    TensorRead,
-    WeightFiles,
-    open_weights,
-)
+from engine.checkpoint.reader_threads import PIECE_BYTES, ReaderThreads, Reading
+from engine.checkpoint.weight_files import OpenFile, TensorRead, WeightFiles, open_weights
 from engine.contract.checkpoint_headers import TensorEntry
 
 

@@ -10,83 +10,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from pathlib import Path
-from typing import BinaryIO, NamedTuple
 
 from engine.checkpoint.pace import Pace
-from engine.contract.checkpoint_headers import TensorEntry
-from engine.contract.errors import ModelFileError, forget_locals
+from engine.checkpoint.weight_files import OpenFile, TensorRead, WeightFiles, neighbours, open_weights
+from engine.contract.errors import forget_locals
 
 PIECE_BYTES = 4 << 20  # one read: 0.1 s on a slow disk (50 MB/s), so that a cancel is heard in time
 BATCH_BYTES = 16 << 20  # what a thread takes at once: neighbours in the file, so that it reads ahead
 THREADS = max(1, min(4, os.cpu_count() or 1))  # more than there are cores halved the rate
 POLL_S = 0.05
-
-
-class TensorRead(NamedTuple):
-    """Bytes of a tensor, from `start` on, that belong into `target`, writable bytes."""
-
-    entry: TensorEntry
-    start: int
-    target: memoryview
-
-
-OpenFile = Callable[[Path], BinaryIO]
-
-
-def open_weights(file: Path) -> BinaryIO:
-    """A weight file without a buffer: bytes go from the system straight to where they belong."""
-    return file.open("rb", buffering=0)
-
-
-class WeightFiles:
-    """Open files of one thread."""
-
-    def __init__(self, open_file: OpenFile = open_weights) -> None:
-        self._open_file = open_file
-        self._open: dict[Path, BinaryIO] = {}
-
-    def read(self, piece: TensorRead) -> int:
-        """Fill the target; as few bytes as the system gives at once are read on. Returns their number.
-
-        Raises:
-            ModelFileError: the file ended early or could not be read.
-        """
-        entry, rest = piece.entry, piece.target
-        done, size = 0, rest.nbytes
-        try:
-            stream = self._stream(entry.file)
-            stream.seek(entry.offset + piece.start)
-            while done < size:
-                got = stream.readinto(rest)  # type: ignore[attr-defined]
-                if not got:
-                    raise ModelFileError(
-                        f"{entry.file.name} ended inside tensor {entry.name}.",
-                        "Download the model again.",
-                        file=entry.file.name,
-                        expected_bytes=entry.nbytes,
-                        actual_bytes=piece.start + done,
-                    )
-                done += got
-                rest = rest[got:]
-        except OSError as cause:
-            raise ModelFileError(
-                f"{entry.file.name} could not be read: {cause.strerror}.",
-                "Check the disk, or download the model again.",
-                file=entry.file.name,
-            ) from cause
-        return size
-
-    def _stream(self, file: Path) -> BinaryIO:
-        stream = self._open.get(file)
-        if stream is None:
-            stream = self._open[file] = self._open_file(file)
-        return stream
-
-    def close(self) -> None:
-        """Close all files."""
-        while self._open:
-            self._open.popitem()[1].close()
 
 
 class Reading:
@@ -198,10 +130,10 @@ class ReaderThreads:
         files.close()
 
     def _read(self, files: WeightFiles, reading: Reading, batch: list[TensorRead]) -> None:
-        for piece in batch:
+        for pieces in neighbours(batch):
             if reading.dropped:
                 return
-            self._count(files.read(piece))
+            self._count(files.read_all(pieces))
 
     def _next(self) -> tuple[Reading, list[TensorRead]] | None:
         """The next batch; None: it is time to end."""

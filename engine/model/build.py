@@ -17,7 +17,7 @@ from engine.banks.place import Placement
 from engine.banks.simulated_device import SimulatedDevice, SimulatedLocker
 from engine.checkpoint.loader import TensorReader
 from engine.checkpoint.meter import Meter
-from engine.checkpoint.reader_threads import OpenFile, open_weights
+from engine.checkpoint.weight_files import OpenFile, open_weights
 from engine.contract.errors import UnsupportedModelError, forget_locals
 from engine.contract.events import Event, LayerSettled, Loading, Stage
 from engine.contract.ledger import WEIGHTS

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from engine.banks.devices import Device
 from engine.checkpoint.loader import TensorReader
-from engine.contract.checkpoint_headers import TensorEntry, TensorTable
-from engine.contract.checkpoint_names import COMPUTED
-from engine.contract.checkpoint_packed import PackedTensor, sort_packed
+from engine.contract.checkpoint_headers import TensorEntry
+from engine.contract.checkpoint_names import COMPUTED, expert_name
+from engine.contract.checkpoint_packed import PackedTensor, SortedTensors
 from engine.contract.errors import ModelFileError, NotEnoughVramError, UnsupportedModelError, in_words
 from engine.contract.formats import WeightFormat
 from engine.contract.ledger import WEIGHTS
@@ -109,7 +109,7 @@ def read_config(folder: Path) -> Any:
 
 def load_dense(
     config: Any,
-    table: TensorTable,
+    stored: SortedTensors,
     dense_format: WeightFormat,
     reader: TensorReader,
     device: Device,
@@ -121,6 +121,7 @@ def load_dense(
 
     On a GPU all dense weights pass through RAM once; nothing else is there yet. Packed weights are unpacked into the
     type of the others; `quantised` is `quantization_config` of config.json, `bits` what it says of packed integers.
+    Experts with tensors of their own are not even shown to transformers: it would look at each of 100,000 names.
 
     Raises:
         ModelFileError: a weight is missing or has another shape.
@@ -128,10 +129,20 @@ def load_dense(
         LoadCancelledError: the load was told to stop.
     """
     dtype = DENSE_DTYPES[dense_format]
-    found = sort_packed(table.values())
-    tensors: dict[str, Any] = {name: LazyTensor(entry, reader) for name, entry in found.plain.items()}
-    tensors |= {name: PackedWeight(tensor, reader, dtype, quantised, bits) for name, tensor in found.packed.items()}
+    tensors: dict[str, Any] = {
+        name: LazyTensor(entry, reader) for name, entry in stored.plain.items() if not _of_one_expert(name)
+    }
+    tensors |= {
+        name: PackedWeight(tensor, reader, dtype, quantised, bits)
+        for name, tensor in stored.packed.items()
+        if not _of_one_expert(name)
+    }
     return build_dense(config, tensors, dtype, device)
+
+
+def _of_one_expert(name: str) -> bool:
+    found = expert_name(name)
+    return found is not None and found.expert is not None and found.matrix is not None
 
 
 def build_dense(config: Any, tensors: Mapping[str, Any], dtype: torch.dtype, device: Device) -> Any:

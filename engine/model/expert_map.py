@@ -11,15 +11,17 @@ from torch import Tensor
 
 from engine.banks.bank import BankLayout, ExpertBank
 from engine.checkpoint.loader import TensorReader
-from engine.checkpoint.reader_threads import Reading, TensorRead
+from engine.checkpoint.reader_threads import Reading
+from engine.checkpoint.weight_files import TensorRead
 from engine.contract.checkpoint_headers import TensorEntry, TensorTable
-from engine.contract.checkpoint_packed import PackedTensor, sort_packed
+from engine.contract.checkpoint_packed import PackedTensor, SortedTensors
 from engine.contract.errors import ModelFileError, PlanMismatchError
 from engine.experts.dequant.code import NUMBER_TYPES, unreadable
 from engine.experts.reference_kernel import PackedExperts
 from engine.model.experts_adapters import Place
 from engine.model.experts_function import PART_OF_PARAMETER, ExpertsModule, meta_parameter
 from engine.model.packed_map import PackedLayer, PartRead, read_entry, unlike_plan
+from engine.model.stock_names import StockNames
 
 _EXPERT_NUMBER = re.compile(r"\.experts\.(\d+)\.")
 _NUMBERS = re.compile(r"\d+")
@@ -49,11 +51,17 @@ class ExpertMap:
     """The map of a whole checkpoint, layer by layer."""
 
     def __init__(
-        self, model: Any, table: TensorTable, layouts: Mapping[int, BankLayout], quantised: Mapping[str, Any]
+        self,
+        model: Any,
+        table: TensorTable,
+        stored: SortedTensors,
+        layouts: Mapping[int, BankLayout],
+        quantised: Mapping[str, Any],
     ) -> None:
         """Match the tensors of the checkpoint with the experts of a stripped model.
 
         Args:
+            table: all tensors by name; `stored` has the same, packed ones with what belongs to them.
             layouts: how the plan lays out each layer's bank.
             quantised: `quantization_config` of config.json; {} without one.
 
@@ -64,6 +72,7 @@ class ExpertMap:
         """
         self._model = model
         self._table = table
+        self._stored = stored
         modules = {found.layer: found for found in model.experts_modules}
         if sorted(modules) != sorted(layouts):
             raise PlanMismatchError(
@@ -141,21 +150,11 @@ class ExpertMap:
         return None if entry is None else read_entry(entry, reader)
 
     def _match(self) -> None:
-        from transformers.conversion_mapping import get_model_conversion_mapping
-        from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
-
-        rules = get_model_conversion_mapping(self._model)
-        renamings = [rule for rule in rules if isinstance(rule, WeightRenaming)]
-        converters = [rule for rule in rules if isinstance(rule, WeightConverter)]
-        by_pattern = {pattern: rule for rule in converters for pattern in rule.source_patterns}
-        full = dict.fromkeys(self._model.full_keys, True)
-        prefix = self._model.base_model_prefix
+        names = StockNames(self._model)
+        by_pattern = names.converters
         waiting: dict[tuple[int, str], list[tuple[str, str | None]]] = {}
-        tensors = sort_packed(self._table.values())
-        for key, tensor in (tensors.plain | tensors.packed).items():
-            target, pattern = rename_source_key(key, renamings, converters, prefix, full)
-            if target not in full and key in full:
-                target, pattern = rename_source_key(key, [], [], prefix, full)
+        for key, tensor in (self._stored.plain | self._stored.packed).items():
+            target, pattern = names.target(key)
             if (known := self._by_name.get(target)) is None:
                 if isinstance(tensor, TensorEntry) and by_pattern.get(pattern or "") is None:
                     self._dense[target] = tensor

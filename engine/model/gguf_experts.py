@@ -18,6 +18,7 @@ from engine.banks.bank import BankLayout, ExpertBank
 from engine.checkpoint.loader import TensorReader
 from engine.checkpoint.reader_threads import Reading
 from engine.contract.checkpoint_headers import TensorEntry
+from engine.contract.checkpoint_packed import SortedTensors
 from engine.contract.errors import PlanMismatchError
 from engine.contract.gguf_weights import GgufWeights
 from engine.experts.dequant.code import NUMBER_TYPES, MatrixCode
@@ -53,7 +54,7 @@ class GgufExpertMap(ExpertMap):
         self._weights = weights
         self._packed: dict[int, PackedExperts] = {}
         self._turned: dict[int, list[_Turned]] = {}
-        super().__init__(model, {}, layouts, {})
+        super().__init__(model, {}, SortedTensors({}, {}), layouts, {})
 
     @override
     def finish(self, bank: ExpertBank, reading: Reading, reader: TensorReader) -> None:

@@ -39,7 +39,7 @@ prepare_threads()  # before torch
 from app.planning.planner import make_plan  # noqa: E402
 from app.planning.wishes import Wishes  # noqa: E402
 from engine.banks.cpu_device import CpuDevice  # noqa: E402
-from engine.checkpoint.reader_threads import open_weights  # noqa: E402
+from engine.checkpoint.weight_files import open_weights  # noqa: E402
 from engine.contract.checkpoint import read_shape  # noqa: E402
 from engine.contract.events import Event, Loading  # noqa: E402
 from engine.contract.plan import MemoryPlan, Tier  # noqa: E402

@@ -8,7 +8,7 @@ from typing import BinaryIO, cast
 
 from typing_extensions import Buffer, override
 
-from engine.checkpoint.reader_threads import open_weights
+from engine.checkpoint.weight_files import open_weights
 
 Answer = Callable[[memoryview], int | None]  # bytes to hand out at most; None: as the system does
 

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from engine.banks.devices import Mark
 from engine.checkpoint.meter import LoadCancelledError
-from engine.checkpoint.reader_threads import open_weights
+from engine.checkpoint.weight_files import open_weights
 from engine.contract.errors import ModelFileError, NotEnoughCommitError, NotEnoughVramError, SplitpinError
 from engine.contract.estimate import banks
 from engine.contract.plan import MemoryPlan, Pool, SimulatedGpu

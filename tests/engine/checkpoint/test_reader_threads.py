@@ -12,7 +12,8 @@ import pytest
 
 from engine.checkpoint.loader import TensorReader
 from engine.checkpoint.meter import LoadCancelledError, Meter
-from engine.checkpoint.reader_threads import BATCH_BYTES, PIECE_BYTES, THREADS, TensorRead
+from engine.checkpoint.reader_threads import BATCH_BYTES, PIECE_BYTES, THREADS
+from engine.checkpoint.weight_files import TensorRead
 from engine.contract.checkpoint_headers import TensorEntry
 from engine.contract.errors import ModelFileError
 from tests.support.disks import Disk, failing_after
