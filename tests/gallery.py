@@ -68,7 +68,7 @@ _SMALL = MemoryUse(ram_used=int(5.7 * GIB), ram_total=int(31.1 * GIB))
 def an_orphan() -> Orphan:
     return Orphan(
         pids=(18244,),
-        identities=(ProcessIdentity(pid=18244, create_time=0),),
+        identities=(ProcessIdentity(pid=18244, create_time=datetime(2026, 9, 1, 13, 41).timestamp()),),
         name="python.exe",
         command_line="python.exe -m engine serve plan.json",
         reason="Its parent process is gone and it is in the ledger of an earlier run.",

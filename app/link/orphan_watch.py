@@ -8,6 +8,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 from app.core.session import SessionState
 from app.link.background import Background
 from app.link.store import SessionStore
+from app.orphans.steady import steady
 from app.orphans.sweep import EndReport
 from app.orphans.verdicts import Orphan, Verdicts
 from engine.contract.errors import SplitpinError
@@ -18,7 +19,7 @@ SCAN_MS = 10_000
 class OrphanWatch(QObject):
     """Scans off the UI thread: at `begin`, whenever the engine has stopped, and every 10 s while it is stopped."""
 
-    verdicts = Signal(object)  # Verdicts
+    verdicts = Signal(object)  # Verdicts, their amounts as they were told before where they are still about right
     ended = Signal(object)  # EndReport; the memory has settled
     failed = Signal(object)  # Problem
 
@@ -36,6 +37,7 @@ class OrphanWatch(QObject):
         self._background = background
         self._store = store
         self._scanning = False
+        self._told = Verdicts()
         self._ending: set[tuple[int, ...]] = set()
         self._waiting: list[Callable[[Verdicts], None]] = []
         self._running = store.state.running
@@ -93,7 +95,8 @@ class OrphanWatch(QObject):
 
     def _found(self, verdicts: Verdicts) -> None:
         self._scanning = False
-        self.verdicts.emit(verdicts)
+        self._told = steady(self._told, verdicts)
+        self.verdicts.emit(self._told)
         self._answer(verdicts)
 
     def _lost(self, error: SplitpinError) -> None:

@@ -31,6 +31,11 @@ class Orphan(Record):
     age_s: float = Field(ge=0, description="since the topmost process started")
     run_id: str | None = None
 
+    @property
+    def started_s(self) -> float:
+        """When the topmost process started, seconds since the epoch: the same in every scan."""
+        return self.identities[0].create_time
+
 
 class OtherUse(Record):
     """A process that holds memory Splitpin could use, and that is none of Splitpin's business."""

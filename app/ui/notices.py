@@ -3,8 +3,9 @@
 Title: what happened and to what. Text: the cause with its numbers. The first button: the smallest change that works.
 """
 
+import re
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Literal
 
 from app.orphans.verdicts import Orphan
@@ -16,6 +17,7 @@ from engine.contract.units import gib
 Severity = Literal["error", "warn", "info", "ok"]
 DISMISS = "dismiss"
 MOST_BANNERS = 2
+_NUMBER = re.compile(r"\d[\d.,]*")
 _ORDER: dict[Severity, int] = {"error": 0, "warn": 1, "info": 2, "ok": 3}
 
 
@@ -39,6 +41,11 @@ class Notice:
     details: str = ""
     dismissable: bool = True
     about: str = ""
+
+    @property
+    def matter(self) -> tuple[Severity, str, str]:
+        """What it says apart from its numbers: two notices of one matter are one piece of news."""
+        return self.severity, self.about, _NUMBER.sub("#", self.title)
 
 
 def shown(notices: tuple[Notice, ...]) -> tuple[Notice, ...]:
@@ -79,7 +86,7 @@ def _numbers(problem: Problem) -> list[tuple[str, int | float | str]]:
 def of_orphan(orphan: Orphan, now: datetime, gain: str = "", *, ending: bool = False) -> Notice:
     """A left-over process with its bytes. `gain` says what the plan would win if it were gone; `ending`: it was told
     to end, and its memory is awaited."""
-    started = now - timedelta(seconds=orphan.age_s)
+    started = datetime.fromtimestamp(orphan.started_s)
     clock = f"{started:%H:%M}" if started.date() == now.date() else f"{started:%Y-%m-%d %H:%M}"
     held = " and ".join(_held(orphan))
     ours = orphan.confidence == "ours"

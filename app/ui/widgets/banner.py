@@ -28,8 +28,6 @@ class Banner(QWidget):
         super().__init__(parent)
         self._theme = theme
         self.notice = notice
-        self.setAccessibleName(notice.title)
-        self.setAccessibleDescription(notice.text)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(46, 9, 10, 9)
         outer.setSpacing(8)
@@ -37,12 +35,13 @@ class Banner(QWidget):
         row.setSpacing(8)
         words = QVBoxLayout()
         words.setSpacing(1)
-        title = Label(notice.title, 13, Weight.DemiBold, wrap=True)
-        text = Label(notice.text, 12, role="muted", wrap=True)
-        for label in (title, text):
+        self._title = Label("", 13, Weight.DemiBold, wrap=True)
+        self._text = Label("", 12, role="muted", wrap=True)
+        for label, said in ((self._title, notice.title), (self._text, notice.text)):
             label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-            if label.text():
-                words.addWidget(label)
+            label.setHidden(not said)
+            words.addWidget(label)
+        self._details: QPlainTextEdit | None = None
         row.addLayout(words, 1)
         row.addSpacing(4)
         for action in notice.actions:
@@ -56,9 +55,27 @@ class Banner(QWidget):
             cross = IconButton(theme, "close", "Dismiss")
             cross.clicked.connect(lambda: self.acted.emit(DISMISS))
             row.addWidget(cross, 0, Qt.AlignmentFlag.AlignVCenter)
+        self.say(notice)
+
+    def can_say(self, notice: Notice) -> bool:
+        """Whether another notice is the same news with other numbers, and has the same buttons."""
+        old = self.notice
+        return (notice.matter, notice.actions, notice.dismissable, bool(notice.text), bool(notice.details)) == (
+            (old.matter, old.actions, old.dismissable, bool(old.text), bool(old.details))
+        )
+
+    def say(self, notice: Notice) -> None:
+        """Other numbers in the same place: the keyboard stays on its button, open details stay open."""
+        self.notice = notice
+        self.setAccessibleName(notice.title)
+        self.setAccessibleDescription(notice.text)
+        self._title.say(notice.title)
+        self._text.say(notice.text)
+        if self._details is not None and self._details.toPlainText() != notice.details:
+            self._details.setPlainText(notice.details)
 
     def _build_details(self, outer: QVBoxLayout) -> ActionButton:
-        details = QPlainTextEdit(self.notice.details)
+        details = self._details = QPlainTextEdit()
         details.setObjectName("Details")
         details.setReadOnly(True)
         details.setFont(mono_font(12))

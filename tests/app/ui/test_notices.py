@@ -1,7 +1,7 @@
 """Banners in words."""
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -23,10 +23,15 @@ from tests.app.ui import samples
 NOW = datetime(2026, 9, 1, 14, 6)
 
 
-def an_orphan(confidence: Confidence = "ours", pids: tuple[int, ...] = (18244,)) -> Orphan:
+def an_orphan(
+    confidence: Confidence = "ours",
+    pids: tuple[int, ...] = (18244,),
+    *,
+    started: datetime = NOW - timedelta(minutes=25),
+) -> Orphan:
     return Orphan(
         pids=pids,
-        identities=tuple(ProcessIdentity(pid=pid, create_time=1.0) for pid in pids),
+        identities=tuple(ProcessIdentity(pid=pid, create_time=started.timestamp()) for pid in pids),
         name="python.exe",
         command_line="python.exe -m engine serve plan.json",
         reason="Its parent process is gone.",
@@ -71,8 +76,12 @@ def test_a_tree_is_ended_as_a_whole_and_the_button_says_how_many() -> None:
 
 
 def test_a_process_of_yesterday_is_dated() -> None:
-    old = an_orphan().model_copy(update={"age_s": 86_400.0})
+    old = an_orphan(started=NOW - timedelta(days=1))
     assert "Started 2026-08-31 14:06" in notices.of_orphan(old, NOW).text
+
+
+def test_the_start_of_a_process_is_the_same_whenever_it_is_told() -> None:
+    assert notices.of_orphan(an_orphan(), NOW).text == notices.of_orphan(an_orphan(), NOW + timedelta(seconds=59)).text
 
 
 def test_a_process_that_is_being_ended_offers_no_second_end() -> None:

@@ -103,6 +103,29 @@ def test_ending_a_left_over_engine_is_a_button_where_that_makes_the_split_fit(
         assert kit.world.ended == [18244]
 
 
+def test_a_refusal_reads_on_while_programs_take_and_give_back_a_little(
+    qtbot: QtBot, theme: Theme, tmp_path: Path, model: Path
+) -> None:
+    short = samples.NO_GPU.model_copy(update={"ram_available": Reading(value=GIB // 5, source=Source.READ)})
+    game = ProgramUse(name="game.exe", rss_bytes=20 * GIB, gpu_bytes=0)
+    with DeskKit(qtbot, theme, tmp_path, World(facts=short, programs=(game,))) as kit:
+        kit.open(model)
+        kit.watch.begin()
+        qtbot.waitUntil(lambda: "20.0 GiB by game.exe" in kit.page.banners.banners[0].notice.text, timeout=WAIT_MS)
+        banner = kit.page.banners.banners[0]
+        said = banner.notice
+        for tenths in (203, 197, 206):
+            kit.world.programs = (game.model_copy(update={"rss_bytes": tenths * GIB // 10}),)
+            with qtbot.waitSignal(kit.watch.verdicts, timeout=WAIT_MS):
+                kit.watch.scan()
+            assert banner.notice == said
+        kit.world.programs = (game.model_copy(update={"rss_bytes": 15 * GIB}),)
+        with qtbot.waitSignal(kit.watch.verdicts, timeout=WAIT_MS):
+            kit.watch.scan()
+        assert "15.0 GiB by game.exe" in banner.notice.text
+        assert kit.page.banners.banners[0] is banner, "the words changed in place"
+
+
 def test_where_other_programs_hold_the_ram_they_are_named_and_the_pc_can_be_looked_at_again(
     qtbot: QtBot, theme: Theme, tmp_path: Path, model: Path
 ) -> None:
