@@ -3,10 +3,24 @@
 #include "vectors.h"
 
 #include "formats/q4_0.h"
+#include "formats/q8_0.h"
+#include "formats/q4_k.h"
+#include "formats/q5_k.h"
+#include "formats/q6_k.h"
+#include "formats/iq4_nl.h"
+#include "formats/iq4_xs.h"
+#include "formats/gguf_mxfp4.h"
 
 #define FORMAT(name) {#name, name##_fits, name##_product, name##_unpack}
 
 const struct format FORMATS[] = {
     FORMAT(q4_0),
+    FORMAT(q8_0),
+    FORMAT(q4_k),
+    FORMAT(q5_k),
+    FORMAT(q6_k),
+    FORMAT(iq4_nl),
+    FORMAT(iq4_xs),
+    FORMAT(gguf_mxfp4),
     {0},
 };

@@ -96,4 +96,8 @@ static inline int is(const char *word, const char *other) {
     return *word == *other;
 }
 
+static inline int is_gguf(const struct matrix *m, const char *type, int block) {
+    return is(m->kind, "gguf") && is(m->dtype, type) && m->columns % block == 0;
+}
+
 #endif

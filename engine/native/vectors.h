@@ -118,6 +118,27 @@ static ALWAYS_INLINE f32x32 floats_of_f16_bytes(__m256i bytes) {
     return out;
 }
 
+/* E2M1 numbers by their 4 bits, as the high bytes of float16. */
+static ALWAYS_INLINE __m128i e2m1_f16_bytes(void) {
+    const char minus_0 = (char)0x80;
+    return _mm_setr_epi8(0, 0x38, 0x3C, 0x3E, 0x40, 0x42, 0x44, 0x46, minus_0, minus_0 | 0x38, minus_0 | 0x3C,
+                         minus_0 | 0x3E, minus_0 | 0x40, minus_0 | 0x42, minus_0 | 0x44, minus_0 | 0x46);
+}
+
+/* -- scales -------------------------------------------------------------------------------------------------------- */
+
+/* 2^(exponent - 127): E8M0 without its number that is none, 255, which becomes infinity as in the reference. */
+static ALWAYS_INLINE float power_of_two(uint8_t exponent) {
+    return float_of_bits(exponent ? (uint32_t)exponent << 23 : 1u << 22);
+}
+
+/* 16 scales of 8 bits, times a factor. */
+static ALWAYS_INLINE void scales_of_i8(float *out, __m128i scales, float factor) {
+    __m256i first = _mm256_cvtepi8_epi32(scales), last = _mm256_cvtepi8_epi32(_mm_unpackhi_epi64(scales, scales));
+    _mm256_storeu_ps(out, _mm256_mul_ps(_mm256_cvtepi32_ps(first), _mm256_set1_ps(factor)));
+    _mm256_storeu_ps(out + 8, _mm256_mul_ps(_mm256_cvtepi32_ps(last), _mm256_set1_ps(factor)));
+}
+
 /* -- arithmetic, each operation rounded --------------------------------------------------------------------------- */
 
 static ALWAYS_INLINE f32x32 times(f32x32 values, float factor) {

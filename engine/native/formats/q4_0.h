@@ -11,9 +11,7 @@ struct q4_0_block {
     float scale;
 };
 
-static inline int q4_0_fits(const struct matrix *m) {
-    return is(m->kind, "gguf") && is(m->dtype, "Q4_0") && m->columns % 32 == 0;
-}
+static inline int q4_0_fits(const struct matrix *m) { return is_gguf(m, "Q4_0", WIDE); }
 
 static inline size_t q4_0_row_bytes(const struct matrix *m) { return (size_t)m->columns / 32 * 18; }
 
