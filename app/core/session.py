@@ -45,6 +45,17 @@ class ActiveRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class SplitChange:
+    """Another split for the engine that runs: asked for, and not there yet. No new question is asked meanwhile.
+
+    `restart`: by ending the engine and starting it again, as soon as nobody is being answered.
+    """
+
+    plan: MemoryPlan
+    restart: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ReadSpan:
     """The reading of the weights: times on the clock of the load, and the bytes that were done then."""
 
@@ -67,7 +78,8 @@ class ReadSpan:
 class SessionState:
     """Everything known of the engine. `plan` is the plan it runs, not the one on the slider.
 
-    `stalled` is the step that runs for very long now; `findings` is where the engine's own books do not agree.
+    `stalled` is the step that runs for very long now; `findings` is where the engine's own books do not agree; `change`
+    is the split that is to take the place of `plan`.
     """
 
     stage: EngineStage = EngineStage.STOPPED
@@ -85,6 +97,7 @@ class SessionState:
     last_done: RequestDone | None = None
     stalled: StepStalled | None = None
     findings: tuple[str, ...] = ()
+    change: SplitChange | None = None
     problem: Problem | None = None
 
     @property
@@ -123,6 +136,18 @@ class StopRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangeRequested:
+    """The launcher wants another split for the engine that runs."""
+
+    change: SplitChange
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeGivenUp:
+    """That change was refused, or called off: the engine runs on as it is."""
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessEnded:
     """The engine's whole process tree is gone. `problem` is None if the end was asked for."""
 
@@ -131,7 +156,7 @@ class ProcessEnded:
 
 _STAGES = {"starting": EngineStage.STARTING, "checking": EngineStage.CHECKING}  # the others are loading
 
-Happening = Event | StartRequested | StopRequested | ProcessEnded
+Happening = Event | StartRequested | StopRequested | ChangeRequested | ChangeGivenUp | ProcessEnded
 
 
 def step(state: SessionState, happening: Happening) -> SessionState:
@@ -140,7 +165,11 @@ def step(state: SessionState, happening: Happening) -> SessionState:
         case StartRequested(plan=plan, called=called):
             return state if state.running else SessionState(stage=EngineStage.STARTING, plan=plan, called=called)
         case StopRequested():
-            return replace(state, stage=EngineStage.STOPPING) if state.running else state
+            return replace(state, stage=EngineStage.STOPPING, change=None) if state.running else state
+        case ChangeRequested(change=change):
+            return replace(state, change=change) if state.stage is EngineStage.READY else state
+        case ChangeGivenUp():
+            return replace(state, change=None)
         case ProcessEnded(problem=problem):
             return _ended(state, problem)
         case Failed(problem=problem):
@@ -170,7 +199,8 @@ def step(state: SessionState, happening: Happening) -> SessionState:
         case StepStalled():
             return replace(state, stalled=happening)
         case PlanChanged(plan=plan, residency=residency):
-            return replace(state, plan=plan, residency=residency, settled=_as_settled(residency))
+            kept = state.change if state.change is not None and state.change.restart else None
+            return replace(state, plan=plan, residency=residency, settled=_as_settled(residency), change=kept)
         case IntegrityBroken(findings=findings):
             return replace(state, findings=findings)
         case Stopped():

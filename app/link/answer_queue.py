@@ -88,7 +88,7 @@ class AnswerQueue(QObject):
             self.changed.emit()
 
     def show_session(self, state: SessionState) -> None:
-        """The engine's state: what waits is sent when it is ready."""
+        """The engine's state: what waits is sent when it is ready, and its split is not being changed."""
         before, self._state = self._state, state
         if state.request != before.request:
             self._stream.still_alive()
@@ -109,7 +109,7 @@ class AnswerQueue(QObject):
         return None if self._state.plan is None else self._state.plan.model.name
 
     def _pump(self) -> None:
-        ready = self._state.stage is EngineStage.READY
+        ready = self._state.stage is EngineStage.READY and self._state.change is None
         api_base = self._state.api_base
         while self._waiting and self._answer is None and ready and api_base is not None:
             self._ask(self._waiting.pop(0), api_base)

@@ -1,7 +1,7 @@
 """The open chat between the store on disk and the queue of answers, without a widget.
 
 Everything the user writes is on disk before anything else happens to it. A message sent while the engine is not ready,
-or while another chat is answered, waits its turn.
+while its split is being changed, or while another chat is answered, waits its turn.
 """
 
 from dataclasses import replace
@@ -100,6 +100,8 @@ class ChatFlow(QObject):
         if self.waiting:
             if self._queue.answered_id is not None:
                 return "Waits until the answer in another chat is complete"
+            if (change := self._state.change) is not None:
+                return "Waits until the engine was started again" if change.restart else "Waits for the new split"
             return "Waits until the engine is ready"
         if not self.writing:
             return ""

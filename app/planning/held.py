@@ -30,20 +30,29 @@ def facts_without(facts: HardwareFacts, ended: Sequence[Held]) -> HardwareFacts:
     ram, vram, pinned = (
         sum(sizes) for sizes in zip(*((h.ram_bytes, h.vram_bytes, h.pinned_bytes) for h in ended), strict=True)
     )
-    total = facts.ram_total.value
+    return freed(facts, ram_bytes=ram, commit_bytes=ram, vram_bytes=vram, pinned_bytes=pinned)
+
+
+def freed(
+    facts: HardwareFacts, *, ram_bytes: int = 0, commit_bytes: int = 0, vram_bytes: int = 0, pinned_bytes: int = 0
+) -> HardwareFacts:
+    """The machine as it is with so much less in use; negative amounts are in use beside. Unknown stays unknown."""
     gpu = facts.cuda_gpu
-    freed = (
+    changed = (
         None
         if gpu is None
         else gpu.model_copy(
-            update={"vram_used": _moved(gpu.vram_used, -vram), "shared_used": _moved(gpu.shared_used, -pinned)}
+            update={
+                "vram_used": _moved(gpu.vram_used, -vram_bytes),
+                "shared_used": _moved(gpu.shared_used, -pinned_bytes),
+            }
         )
     )
     return facts.model_copy(
         update={
-            "ram_available": _moved(facts.ram_available, ram, most=total),
-            "commit_used": _moved(facts.commit_used, -ram),
-            "gpus": tuple(freed if one is gpu and freed is not None else one for one in facts.gpus),
+            "ram_available": _moved(facts.ram_available, ram_bytes, most=facts.ram_total.value),
+            "commit_used": _moved(facts.commit_used, -commit_bytes),
+            "gpus": tuple(changed if one is gpu and changed is not None else one for one in facts.gpus),
         }
     )
 

@@ -18,7 +18,9 @@ from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Literal
 
-from engine.contract.errors import NotEnoughRamError, SplitpinError
+from engine.contract.changed_model import check_unchanged
+from engine.contract.checkpoint import read_shape
+from engine.contract.errors import NotEnoughRamError, NotEnoughVramError, SplitpinError
 from engine.contract.estimate import bank_bytes, expert_record
 from engine.contract.events import (
     EVENTS,
@@ -29,10 +31,12 @@ from engine.contract.events import (
     LayerSettled,
     Listening,
     Loading,
+    PlanChanged,
     Ready,
     Stopped,
 )
 from engine.contract.plan import MemoryPlan, Tier
+from engine.contract.plan_change import PlanWish, changed_plan
 from engine.contract.residency import LayerResidency, ResidencyReport
 from engine.contract.units import MIB
 from engine.contract.wire import decode_command, encode
@@ -96,6 +100,8 @@ class FakeEngine:
             self.emit(self.loading)
 
         progress("starting", 0)
+        if options.read_folder:
+            check_unchanged(plan.model, read_shape(Path(plan.model_dir)))
         progress("dense", plan.model.dense_bytes)
         pinned = 0
         for place, (layer, asked) in enumerate(zip(layers, plan.tiers, strict=True)):
@@ -150,6 +156,24 @@ class FakeEngine:
             if "exit" in step:
                 os._exit(step["exit"])
 
+    def change_plan(self, wanted: MemoryPlan | PlanWish) -> PlanChanged:
+        """Take another split once nobody is being answered, or refuse it for want of VRAM."""
+        with self.generating:
+            if self.stopping.wait(self.options.plan_delay_ms / 1000) or self.options.refuse_plan:
+                raise NotEnoughVramError(needed_bytes=2 * MIB, available_bytes=MIB, fix="Start the engine again.")
+            assert self.residency is not None
+            plan = wanted if isinstance(wanted, MemoryPlan) else changed_plan(self.plan, wanted)
+            at = dict(zip(plan.model.moe_layers, plan.tiers, strict=True))
+            layers = tuple(
+                layer if layer.asked is at[layer.layer] else _moved(layer, at[layer.layer])
+                for layer in self.residency.layers
+            )
+            ledgers = {"ledger_asked": plan.ledger, "ledger_settled": plan.ledger}
+            self.plan, self.residency = plan, self.residency.model_copy(update={"layers": layers, **ledgers})
+            changed = PlanChanged(plan=plan, residency=self.residency, took_s=0.01)
+            self.emit(changed)
+            return changed
+
     def health(self) -> dict[str, Any]:
         state = "stopping" if self.stopping.is_set() else "loading" if self.residency is None else "ready"
         loading = self.loading
@@ -166,6 +190,10 @@ class FakeEngine:
         asked = request.messages[-1].text(len(request.messages) - 1)
         words = (self.options.reply or f"You said: {asked}").split(" ")
         return [word if place == 0 else f" {word}" for place, word in enumerate(words)]
+
+
+def _moved(layer: LayerResidency, tier: Tier) -> LayerResidency:
+    return layer.model_copy(update={"asked": tier, "settled": tier, "cause": None})
 
 
 def _watch_stdin(engine: FakeEngine) -> None:
@@ -194,8 +222,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--crash-at-layer", type=int, metavar="K", help="die without a word before the K-th layer")
     parser.add_argument("--crash-code", type=int, default=ABRUPT_EXIT)
     parser.add_argument("--last-words", default="fatal: scripted crash while loading", help="of the log before it dies")
+    parser.add_argument("--read-folder", action="store_true", help="look whether the model is still as planned")
     parser.add_argument("--fail-at-layer", type=int, metavar="K", help="a typed Failed event before the K-th layer")
     parser.add_argument("--wire", type=int, default=WIRE_VERSION, help="protocol version to claim")
+    parser.add_argument("--plan-delay-ms", type=int, default=0, help="what another split takes")
+    parser.add_argument("--refuse-plan", action="store_true", help="refuse another split")
     parser.add_argument("--ignore-stop", action="store_true", help="neither Stop nor SIGTERM ends it")
     return parser
 

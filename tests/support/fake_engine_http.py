@@ -16,6 +16,7 @@ from engine.contract.errors import ContextTooLongError, SplitpinError
 from engine.contract.events import PrefillProgress, RequestDone, RequestStarted
 from engine.generate.request import FinishReason, Outcome, Timings
 from engine.serve.openai import DONE, KEEP_ALIVE, ApiError, ChatAnswer, ChatRequest, api_error, read_chat_request
+from engine.serve.plan_jobs import read_wish
 
 if TYPE_CHECKING:
     from tests.support.fake_engine import FakeEngine
@@ -43,23 +44,30 @@ def handler_of(engine: "FakeEngine") -> type[BaseHTTPRequestHandler]:
                     self._json(200, engine.health())
                 case "/residency" if engine.residency is not None:
                     self._json(200, engine.residency.model_dump(mode="json"))
+                case "/v1/plan" if engine.residency is not None:
+                    residency = engine.residency.model_dump(mode="json")
+                    self._json(200, {"plan": engine.plan.model_dump(mode="json"), "residency": residency})
                 case "/v1/models" if engine.residency is not None:
                     model = {"id": engine.plan.model.name, "object": "model", "created": 0, "owned_by": "splitpin"}
                     self._json(200, {"object": "list", "data": [model]})
-                case "/residency" | "/v1/models":
+                case "/residency" | "/v1/models" | "/v1/plan":
                     self._error(_still_loading())
                 case _:
                     self._error(ApiError(404, f"There is nothing at {self.path}.", code="not_found"))
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            if self.path != "/v1/chat/completions":
+            if self.path not in ("/v1/chat/completions", "/v1/plan"):
                 self._error(ApiError(404, f"There is nothing at {self.path}.", code="not_found"))
                 return
             try:
                 if engine.residency is None:
                     raise _still_loading()
-                self._chat(read_chat_request(body))
+                if self.path == "/v1/plan":
+                    changed = engine.change_plan(read_wish(body))
+                    self._json(200, changed.model_dump(mode="json", exclude={"event"}))
+                else:
+                    self._chat(read_chat_request(body))
             except ApiError as error:
                 self._error(error)
             except SplitpinError as error:

@@ -39,11 +39,22 @@ def session_line(state: SessionState) -> str:
         return f"{state.model_name} · engine is loading, {percent(state.share_loaded)}"
     if state.stage is not EngineStage.READY:
         return f"{state.model_name} · {stage_words(state).removeprefix('The ')}"
+    if state.change is not None:
+        return f"{state.model_name} · {change_words(state)}"
     if state.residency is None:
         per_tier = {tier: plan.layers_in(tier) for tier in Tier}
     else:
         per_tier = {tier: state.residency.settled_count(tier) for tier in Tier}
     return f"{state.model_name} · {tokens(plan.context_tokens)} · {counts(per_tier)}"
+
+
+def change_words(state: SessionState) -> str:
+    """What the engine does about the split that is asked for; the answer in progress comes first."""
+    change = state.change
+    if change is None:
+        return ""
+    what = "the engine is started again" if change.restart else "the split is changed"
+    return f"{what} after this answer" if state.request is not None else f"{what} now"
 
 
 def stage_words(state: SessionState) -> str:

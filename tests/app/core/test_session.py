@@ -2,7 +2,18 @@
 
 import pytest
 
-from app.core.session import EngineStage, Happening, ProcessEnded, SessionState, StartRequested, StopRequested, step
+from app.core.session import (
+    ChangeGivenUp,
+    ChangeRequested,
+    EngineStage,
+    Happening,
+    ProcessEnded,
+    SessionState,
+    SplitChange,
+    StartRequested,
+    StopRequested,
+    step,
+)
 from engine.contract.errors import EngineStoppedError
 from engine.contract.events import (
     Event,
@@ -160,3 +171,20 @@ def test_findings_of_the_engine_about_itself_are_kept() -> None:
     state = step(SessionState(stage=EngineStage.READY), IntegrityBroken(findings=("1 B too much.",)))
     assert state.findings == ("1 B too much.",)
     assert step(state, ProcessEnded()).findings == ()
+
+
+def test_a_change_that_is_asked_for_is_known_until_it_is_there_or_given_up() -> None:
+    change = SplitChange(tiny_plan(context_tokens=1024))
+    ready = SessionState(stage=EngineStage.READY, plan=PLAN)
+    asked = step(ready, ChangeRequested(change))
+    assert (asked.change, asked.plan) == (change, PLAN)
+    there = PlanChanged(plan=change.plan, residency=READY.residency, took_s=1)
+    for news in (there, ChangeGivenUp(), StopRequested(), ProcessEnded()):
+        assert step(asked, news).change is None
+    assert step(SessionState(stage=EngineStage.LOADING), ChangeRequested(change)).change is None, "nothing runs yet"
+
+
+def test_a_restart_that_waits_outlives_a_change_that_somebody_else_has_made() -> None:
+    restart = SplitChange(tiny_plan(context_tokens=1024), restart=True)
+    asked = step(SessionState(stage=EngineStage.READY, plan=PLAN), ChangeRequested(restart))
+    assert step(asked, PlanChanged(plan=PLAN, residency=READY.residency, took_s=1)).change == restart

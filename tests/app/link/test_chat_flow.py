@@ -9,7 +9,7 @@ from pytestqt.qtbot import QtBot
 
 from app.chat.conversation import AnswerEnd, Role
 from app.chat.store import ChatStore
-from app.core.session import ActiveRequest, EngineStage, SessionState
+from app.core.session import ActiveRequest, EngineStage, SessionState, SplitChange
 from app.link.chat_flow import ChatFlow
 from app.link.stream import ChatStream
 from tests.app.link.chat_server import ChatServer, Exchange, answering, refusing
@@ -321,3 +321,19 @@ def test_roles_alternate_after_a_failed_answer(qtbot: QtBot, flow: ChatFlow, ser
     assert sent == [{"role": "user", "content": "first\n\nsecond"}]
     assert flow.conversation is not None
     assert [m.role for m in flow.conversation.messages] == [Role.USER, Role.USER, Role.ASSISTANT]
+
+
+def test_a_message_waits_while_the_split_is_changed_and_is_sent_then(
+    qtbot: QtBot, flow: ChatFlow, server: ChatServer
+) -> None:
+    server.script = answering("Pa", "ris")
+    state = ready(server)
+    assert state.plan is not None
+    flow.show_session(replace(state, change=SplitChange(state.plan)))
+    assert flow.send("Capital of France?")
+    assert (flow.waiting, flow.status) == (True, "Waits for the new split")
+    flow.show_session(replace(state, change=SplitChange(state.plan, restart=True)))
+    assert flow.status == "Waits until the engine was started again"
+    with qtbot.waitSignal(flow.ended, timeout=5000):
+        flow.show_session(state)
+    assert texts(flow) == ["Capital of France?", "Paris"]

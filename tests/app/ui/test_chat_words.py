@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.core.session import EngineStage, SessionState
+from app.core.session import EngineStage, SessionState, SplitChange
 from app.link.stream import NO_ANSWER
 from app.ui.pages.chat_words import (
     END_ENGINE,
@@ -28,6 +28,16 @@ def test_the_header_counts_what_settled_not_what_was_asked() -> None:
     assert session_line(replace(fallen, residency=None)).endswith("8 VRAM, 50 pinned, 4 locked")
     assert session_line(samples.loading().session).endswith(" · engine is loading, 59 %")
     assert session_line(SessionState()) == "The engine is stopped"
+
+
+def test_the_header_says_that_the_split_is_being_changed_and_what_comes_first() -> None:
+    answering = samples.answering().session
+    assert answering.plan is not None
+    change = SplitChange(answering.plan)
+    assert session_line(replace(answering, change=change)).endswith(" · the split is changed after this answer")
+    assert session_line(replace(answering, change=change, request=None)).endswith(" · the split is changed now")
+    restart = replace(answering, change=replace(change, restart=True))
+    assert session_line(restart).endswith(" · the engine is started again after this answer")
 
 
 @pytest.mark.parametrize("stage", list(EngineStage))
