@@ -132,7 +132,7 @@ class App(QObject):
             self.background,
             self.measurement,
             read_facts=self.learning.read_facts,
-            read_shape=ShapeCache(profile.shapes_file).read_shape,
+            shapes=ShapeCache(profile.shapes_file),
             simulated_gpu=options.simulated_gpu,
             can_open_page_file=page_file_settings() is not None,
             parent=self,

@@ -65,6 +65,14 @@ class ShapeCache:
             self._keep(folder, before, shape)
         return shape
 
+    def forget(self, folder: Path) -> None:
+        """Read this folder anew, even if its files look as they did: an engine has found something else there."""
+        with self._one_at_a_time:
+            entries = self._load()
+            others = tuple(kept for kept in entries if kept.folder != str(folder))
+            if len(others) < len(entries):
+                self._write(folder, others)
+
     def _known(self, folder: Path, now: tuple[str, tuple[Stamp, ...]]) -> ModelShape | None:
         with self._one_at_a_time:
             entries = self._load()
@@ -77,11 +85,13 @@ class ShapeCache:
         entry = _Entry(folder=str(folder), resolved=now[0], files=now[1], shape=shape)
         with self._one_at_a_time:
             others = [kept for kept in self._load() if kept.folder != entry.folder]
-            content = _File(reader=_reader(), entries=tuple([*others, entry][-KEPT_FOLDERS:]))
-            try:
-                write_atomically(self._file, content.model_dump_json() + "\n")
-            except OSError as cause:
-                log.warning("what was read of %s could not be kept in %s: %s", folder, self._file, cause)
+            self._write(folder, tuple([*others, entry][-KEPT_FOLDERS:]))
+
+    def _write(self, folder: Path, entries: tuple[_Entry, ...]) -> None:
+        try:
+            write_atomically(self._file, _File(reader=_reader(), entries=entries).model_dump_json() + "\n")
+        except OSError as cause:
+            log.warning("what was read of %s could not be kept in %s: %s", folder, self._file, cause)
 
     def _load(self) -> tuple[_Entry, ...]:
         try:

@@ -30,7 +30,9 @@ from app.planning.advice import Advice, advice
 from app.planning.speed import SpeedRun, run_of
 from app.supervision.ledger import RunLedger
 from app.supervision.scan import Scanner, refuse_start
-from engine.contract.errors import UsageError
+from engine.contract.changed_model import ModelChangedError
+from engine.contract.errors import ReportedError, UsageError
+from engine.contract.facts import HardwareFacts
 from engine.contract.plan import MemoryPlan, Pool, Tier
 from engine.contract.residency import ResidencyReport
 from engine.contract.units import gib
@@ -79,12 +81,21 @@ def run(options: argparse.Namespace) -> int:
     body = _request(options)
     facts = facts_of(options)
     plan = plan_of(options, facts)
-    learned = learned_of(options)
-    runs = RunLedger(profile_of(options).runs_dir)
     if not options.despite_orphans:
-        refuse_start(Scanner(runs).scan())
+        refuse_start(Scanner(RunLedger(profile_of(options).runs_dir)).scan())
+    try:
+        return _run(options, facts, plan, body)
+    except ReportedError as error:
+        if error.kind != ModelChangedError.kind:
+            raise
+        tell(f"{error.sentence} Planning again.")
+    return _run(options, facts, plan_of(options, facts), body)
+
+
+def _run(options: argparse.Namespace, facts: HardwareFacts, plan: MemoryPlan, body: dict[str, Any]) -> int:
+    learned = learned_of(options)
     started = time.monotonic()
-    with HeadlessEngine(plan, runs, engine_argv_of(options)) as engine:
+    with HeadlessEngine(plan, RunLedger(profile_of(options).runs_dir), engine_argv_of(options)) as engine:
         ready = engine.wait_for(is_ready, (lambda state: None) if options.json else _Progress().show)
         load_s = time.monotonic() - started
         assert ready.residency is not None, "a ready engine has reported"

@@ -22,6 +22,7 @@ _CAUSES = {  # what an engine says itself, in the words for what its log or exit
     "commit": "commit_limit",
     "ram": "ram",
     "port": "port",
+    "model_changed": "model_changed",
 }
 _LEAST_LESS_BYTES = 512 * MIB  # where the engine does not say how much was missing
 _SHARES = ((3, 4), (1, 2), (1, 4), (0, 1))

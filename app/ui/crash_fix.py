@@ -20,16 +20,19 @@ START, START_WITH, OPEN_PAGE_FILE, COPY_DETAILS, USE_PORT = (
     "copy_details",
     "use_port",
 )
+_PLANNED_ANEW = "Splitpin has read the folder again and planned anew."
 _NOTHING_TO_CHANGE = frozenset({"dll_missing", "illegal_instruction"})  # by a start: somebody has to be asked
 
 
 @dataclass(frozen=True, slots=True)
 class CrashFix:
-    """`wishes` are those to start with; `saw` is what is known beyond the engine's words."""
+    """`wishes` are those to start with; `saw` is what is known beyond the engine's words, `done` what has been done
+    since and stands in the place of its fix."""
 
     action: Action
     wishes: dict[str, Any] = field(default_factory=dict)
     saw: str = ""
+    done: str = ""
 
 
 def crash_fix(inputs: SplitInputs, question: Question | None, *, can_open_page_file: bool) -> CrashFix | None:
@@ -45,6 +48,8 @@ def crash_fix(inputs: SplitInputs, question: Question | None, *, can_open_page_f
         return CrashFix(Action("Copy details", COPY_DETAILS, "primary"))
     if cause == "commit_limit" and can_open_page_file:
         return CrashFix(Action("Open page-file settings", OPEN_PAGE_FILE, "primary"))
+    if cause == "model_changed" and inputs.plan is not None:
+        return CrashFix(Action("Start with the new plan", START, "primary"), done=_PLANNED_ANEW)
     saw = _pinned_words(inputs) if cause == "pinned" else ""
     if sent is not None and question is not None and inputs.blocked is None:
 

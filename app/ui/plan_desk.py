@@ -87,8 +87,8 @@ class PlanDesk(QObject):
 
     def plan(self) -> None:
         """Plan anew."""
-        if (question := self.question) is not None:
-            self.answer = answer(question)
+        question = self.question
+        self.answer = Answer() if question is None else answer(question)
         self.planned.emit()
 
     # -- wishes ---------------------------------------------------------------------------------------------------

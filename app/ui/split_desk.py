@@ -15,6 +15,7 @@ from PySide6.QtGui import QGuiApplication
 from app.core.learned import Experience
 from app.core.library import Library, ModelEntry
 from app.core.session import EngineStage, SessionState
+from app.core.shape_cache import ShapeCache
 from app.link.background import Background
 from app.link.measurement import Measurement
 from app.link.orphan_watch import OrphanWatch
@@ -34,11 +35,9 @@ from app.ui.split_inputs import SplitInputs
 from app.ui.split_plan import gain, left_over
 from app.ui.split_presenter import present
 from app.ui.start_desk import StartDesk
-from engine.contract.checkpoint import read_shape
 from engine.contract.errors import SplitpinError
 from engine.contract.facts import HardwareFacts
 from engine.contract.plan import MemoryPlan, SimulatedGpu
-from engine.contract.shape import ModelShape
 
 
 class SplitDesk(QObject):
@@ -79,7 +78,7 @@ class SplitDesk(QObject):
         measurement: Measurement,
         *,
         read_facts: Callable[[], HardwareFacts],
-        read_shape: Callable[[Path], ModelShape] = read_shape,
+        shapes: ShapeCache,
         simulated_gpu: SimulatedGpu | None = None,
         can_open_page_file: bool = False,
         clock: Callable[[], datetime] = datetime.now,
@@ -94,16 +93,17 @@ class SplitDesk(QObject):
         self._inputs = SplitInputs(session=store.state)
         self._closed = False
         is_fixed: Callable[[], bool] = lambda: self._inputs.session.running  # noqa: E731 - for two of its parts
-        self._models = ModelDesk(background, read_shape=read_shape, is_fixed=is_fixed, parent=self)
+        self._models = ModelDesk(background, shapes, is_fixed=is_fixed, parent=self)
         self._plans = PlanDesk(self._models, is_fixed=is_fixed, simulated_gpu=simulated_gpu, parent=self)
         self.left_over = OrphanDesk(watch, self)
         self._reports = Reports(self)
-        self._start = StartDesk(self.left_over, background, read_facts, self)
+        self._start = StartDesk(self.left_over, background, read_facts, self._models, self)
         self._once: dict[str, Any] = {}  # wishes for the start that is on its way, and for no other
         self.measuring = MeasureDesk(measurement, self)
         self._connect_page(page)
         self._models.chosen.connect(self._model_chosen)
         self._models.read.connect(self._plans.plan)
+        self._models.reported.connect(self.report)
         self._plans.planned.connect(self._show)
         self._plans.wishes_changed.connect(self.wishes_changed)
         self._plans.pins_limited.connect(self.pins_limited)
@@ -256,6 +256,7 @@ class SplitDesk(QObject):
             self._reports.drop_outdated()
         if before.running and not session.running:
             self.read_machine()  # the engine's memory is free again
+            self._models.engine_ended(session.problem)
         self._show()
 
     # -- notices --------------------------------------------------------------------------------------------------

@@ -79,8 +79,8 @@ def _of_failure(split: SplitInputs, fix: CrashFix | None) -> Notice | None:
     problem = split.session.problem
     if problem is None:
         return None
-    if fix is not None and fix.saw:
-        problem = problem.model_copy(update={"fix": f"{fix.saw} {problem.fix}"})
+    if fix is not None:
+        problem = problem.model_copy(update={"fix": fix.done or f"{fix.saw} {problem.fix}".strip()})
     log = (Action("Open log", OPEN_LOG),) if log_file(split) is not None else ()
     return notices.of_problem(problem, *(() if fix is None else (fix.action,)), *log)
 

@@ -1,10 +1,11 @@
-"""What lies between the click on Start and the engine: a look for left-over engines, then one more at the machine."""
+"""What lies between the click on Start and the engine: a look for left-over engines, at the machine, at the folder."""
 
 from collections.abc import Callable
 
 from PySide6.QtCore import QObject, Signal
 
 from app.link.background import Background
+from app.ui.model_desk import ModelDesk
 from app.ui.orphan_desk import OrphanDesk
 from engine.contract.errors import SplitpinError
 from engine.contract.facts import HardwareFacts
@@ -28,12 +29,14 @@ class StartDesk(QObject):
         left_over: OrphanDesk,
         background: Background,
         read_facts: Callable[[], HardwareFacts],
+        models: ModelDesk,
         parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
         self._left_over = left_over
         self._background = background
         self._read_facts = read_facts
+        self._models = models
         self._busy = False
         left_over.may_start.connect(self.go_on)
         left_over.refused_start.connect(self._refuse)
@@ -50,7 +53,7 @@ class StartDesk(QObject):
             self._left_over.check_before_start()
 
     def go_on(self) -> None:
-        """Read the machine and go: nothing is left over, or the user does not mind."""
+        """Read the machine and the model's folder, and go: nothing is left over, or the user does not mind."""
         self._set_busy(True)
         self._left_over.forget_refusal()
         self._background.run(self._read_facts, self._clear, self._fail)
@@ -64,8 +67,11 @@ class StartDesk(QObject):
         self.refused.emit()
 
     def _clear(self, facts: HardwareFacts) -> None:
-        self._busy = False  # told by what follows: the engine starts, or the plan is refused
-        self.cleared.emit(facts)
+        def go() -> None:
+            self._busy = False  # told by what follows: the engine starts, or the plan is refused
+            self.cleared.emit(facts)
+
+        self._models.look(go)
 
     def _fail(self, error: SplitpinError) -> None:
         self._set_busy(False)

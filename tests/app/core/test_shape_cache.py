@@ -53,6 +53,19 @@ def test_a_file_that_changed_is_read_again(model: Path, tmp_path: Path) -> None:
     assert len(reader.read) == 4
 
 
+def test_a_folder_that_was_forgotten_is_read_again_and_the_others_are_not(model: Path, tmp_path: Path) -> None:
+    reader = Reader()
+    cache = ShapeCache(tmp_path / "shapes.json", reader)
+    other = hollow_mixtral(tmp_path / "other")
+    for folder in (model, other):
+        cache.read_shape(folder)
+    cache.forget(model)
+    cache.forget(tmp_path / "never read")
+    for folder in (other, model):
+        cache.read_shape(folder)
+    assert reader.read == [model, other, model]
+
+
 def test_other_code_reads_anew(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = Reader()
     cache = ShapeCache(tmp_path / "shapes.json", reader)

@@ -13,7 +13,9 @@ import psutil
 import pytest
 
 from app.__main__ import main
+from app.doors import plan as plan_door
 from app.supervision.ledger import RunLedger
+from engine.contract.plan import MemoryPlan
 from engine.contract.processes import ProcessIdentity, RunEntry
 from engine.contract.units import GIB
 from tests.support.processes import identity_of, lives, wait_until
@@ -119,6 +121,36 @@ def test_a_failure_the_engine_tells_keeps_its_kind_for_people_too(
     assert captured.out == ""
     assert "of RAM" in captured.err and "Choose a smaller model." in captured.err
     assert "Traceback" not in captured.err
+
+
+def _planned_then_changed(monkeypatch: pytest.MonkeyPatch, model: Path, times: int) -> None:
+    """The first so many plans are followed by another config.json."""
+    planned: list[MemoryPlan] = []
+
+    def plan_of(*args: Any) -> MemoryPlan:
+        planned.append(plan_door.plan_of(*args))
+        if len(planned) <= times:
+            changed = {**CONFIG, "num_experts_per_tok": 2 + len(planned)}
+            (model / "config.json").write_text(json.dumps(changed), "utf-8")
+        return planned[-1]
+
+    monkeypatch.setattr("app.doors.chat.plan_of", plan_of)
+
+
+def test_a_model_that_changed_after_the_plan_is_planned_again_once(
+    tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = _words(tmp_path, model, "--prompt", QUESTION, "--json", fake="--read-folder")
+    _planned_then_changed(monkeypatch, model, 1)
+    assert main(words) == 0
+    captured = capsys.readouterr()
+    assert "experts a token 2 in the plan, 3 now. Planning again." in captured.err
+    assert json.loads(captured.out)["answer"] == f"You said: {QUESTION}"
+    (model / "config.json").write_text(json.dumps(CONFIG), "utf-8")
+    _planned_then_changed(monkeypatch, model, 2)
+    assert main(words) == 2
+    assert _document(capsys)["error"]["kind"] == "model_changed", "who changes it all the time is told"
+    assert _no_run_left(tmp_path)
 
 
 def test_a_prompt_longer_than_the_cache_is_refused_with_both_numbers(

@@ -13,6 +13,7 @@ from pytestqt.qtbot import QtBot
 from app.core.learned import LearnedStore
 from app.core.library import Library
 from app.core.measuring import measure_rates, probe_pins
+from app.core.shape_cache import ShapeCache
 from app.link.background import Background
 from app.link.engine_process import EngineProcess
 from app.link.learning import Learning
@@ -120,6 +121,7 @@ class DeskKit:
             self.background,
             self.measurement,
             read_facts=self.learning.read_facts,
+            shapes=ShapeCache(folder / "shapes.json"),
             simulated_gpu=simulated_gpu,
             can_open_page_file=self.world.windows,
             clock=lambda: datetime(2026, 9, 1, 14, 6),

@@ -63,6 +63,15 @@ def test_a_taken_port_is_answered_by_another_one() -> None:
     assert _label(Problem(kind="port", sentence="", fix="", fixes=(port,))) == "Use port 1920"
 
 
+def test_a_changed_model_is_started_with_the_plan_that_was_made_anew() -> None:
+    problem = Problem(kind="model_changed", sentence="", fix="Plan again.")
+    found = crash_fix(_after(problem), QUESTION, can_open_page_file=True)
+    assert found is not None
+    assert (found.action.id, found.wishes) == ("start", {})
+    assert "planned anew" in found.done
+    assert _label(problem, plan=False) is None
+
+
 def test_without_a_system_that_shows_its_page_file_one_can_only_try_again() -> None:
     assert _label(explain_end(0xC000012D, ()).problem, windows=False) == "Start again"
 
