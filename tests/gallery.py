@@ -141,6 +141,7 @@ def scenes() -> dict[str, Scene]:
         "refused": Scene(*_refused(now)),
         "unreadable": Scene(samples.unreadable(), (_problem(samples.unreadable()),)),
         "nomodel": Scene(SplitInputs()),
+        "many": Scene(samples.many_layers()),
         "small": Scene(over, too_long, size=(880, 600)),
         "narrow": Scene(
             samples.unknown_quota(),

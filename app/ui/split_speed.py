@@ -16,11 +16,11 @@ def speed_view(inputs: SplitInputs) -> SpeedView | None:
     if found is not None:
         return SpeedView(number_span(found.decode_tok_s), source_words(found), f"{speed_line(found)}.")
     if plan.device == "simulated":
-        return SpeedView("", "no run on this simulated GPU yet", "Speed: only runs tell that of a simulated GPU.")
+        return SpeedView("", "no run of this model yet", "Speed: only runs tell that of a simulated GPU.")
     if inputs.facts is not None and inputs.facts.recorded:
         return SpeedView("", "this PC is not the recorded one", "Speed: a recorded machine cannot be measured.")
     if inputs.measuring is not None:
-        return SpeedView("", "this PC is being measured", "Speed: this PC is being measured.", instead="Measuring")
+        return SpeedView("", "figures of this PC", "Speed: this PC is being measured.", instead="Measuring")
     missing = missing_words(inputs, plan)
     return SpeedView("", missing, f"Speed {missing}.", inputs.measurable)
 

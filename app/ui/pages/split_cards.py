@@ -1,8 +1,11 @@
 """The three cards of the Split page: the trade, the layers, the memory."""
 
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QWidget
+from typing_extensions import override
 
+from app.ui.columns import column_widths
 from app.ui.split_view import QuickMark, SplitView
 from app.ui.theme import Theme, Weight
 from app.ui.widgets.action_button import ActionButton
@@ -17,7 +20,8 @@ from app.ui.widgets.split_slider import SplitSlider
 from app.ui.widgets.switch import Switch
 
 _TILES = 4
-_SHARES = (22, 13, 22, 17, 20)  # of the width: what the longest numbers of each need in the narrowest window
+_SHARES = (22, 13, 22, 17, 20)  # of the width: about what the numbers of each need
+_GAP_PX = 12
 
 
 class TradeCard(Card):
@@ -39,10 +43,10 @@ class TradeCard(Card):
         self.tiles: tuple[NumberTile, ...] = (self.context, *(NumberTile() for _ in range(_TILES - 1)))
         self.speed = SpeedTile(theme)
         self.speed.measure_wanted.connect(self.measure_wanted)
-        numbers = QHBoxLayout()
-        numbers.setSpacing(12)
-        for tile, share in zip((*self.tiles, self.speed), _SHARES, strict=True):
-            numbers.addWidget(tile, share)
+        self._numbers = QHBoxLayout()
+        self._numbers.setSpacing(_GAP_PX)
+        for tile in (*self.tiles, self.speed):
+            self._numbers.addWidget(tile)
         self._left = Label("", 12, Weight.Medium, role="muted")
         self._right = Label("", 12, Weight.Medium, role="muted")
         self._mark_row = QHBoxLayout()
@@ -56,7 +60,7 @@ class TradeCard(Card):
         captions.addWidget(self._right)
         self.slider = SplitSlider(theme)
         self.slider.setAccessibleName("Context against VRAM layers")
-        self.column.addLayout(numbers)
+        self.column.addLayout(self._numbers)
         self.column.addSpacing(6)
         self.column.addLayout(captions)
         self.column.addWidget(self.slider)
@@ -69,6 +73,7 @@ class TradeCard(Card):
         self.speed.setVisible(view.speed is not None)
         if view.speed is not None:
             self.speed.show_speed(view.speed)
+        self._place_numbers()
         slider = view.slider
         self._left.say(slider.captions[0])
         self._right.say(slider.captions[1])
@@ -83,6 +88,26 @@ class TradeCard(Card):
         self.slider.set_limits(slider.markers, assumed=slider.assumed, unmet=slider.unmet)
         if view.quick_marks != self._marks:
             self._show_marks(view.quick_marks)
+
+    @override
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        self._place_numbers()
+        super().resizeEvent(event)
+
+    def _place_numbers(self) -> None:
+        """Columns that stay where they are while the numbers change, as long as the numbers find room in them."""
+        placed = [
+            (index, tile, share)
+            for index, (tile, share) in enumerate(zip((*self.tiles, self.speed), _SHARES, strict=True))
+            if not tile.isHidden()
+        ]
+        margins = self.column.contentsMargins()
+        room = self.width() - margins.left() - margins.right() - _GAP_PX * (len(placed) - 1)
+        others = sum(tile.need_px for _, tile, _ in placed if tile is not self.context)
+        self.context.fit_number(room - others)
+        widths = column_widths(room, [share for _, _, share in placed], [tile.need_px for _, tile, _ in placed])
+        for (index, _, _), width in zip(placed, widths, strict=True):
+            self._numbers.setStretch(index, width)
 
     def _show_marks(self, marks: tuple[QuickMark, ...]) -> None:
         self._marks = marks

@@ -17,6 +17,7 @@ from engine.contract.units import gib
 
 _BAR = (21.0, 16.0)  # top, height
 _LEGEND_Y_PX = 40.0
+_SWATCH_PX, _GAP_PX, _LEAST_GAP_PX, _DOTS_PX = 15.0, 17.0, 9.0, 12.0
 _EMPTY = Bar("", (), 0)
 
 
@@ -131,19 +132,39 @@ class MemoryBar(QWidget):
         row = QRectF(0, _LEGEND_Y_PX, self.width(), 18)
         painter.drawText(row, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, rest)
         x = 0.0
-        for segment in self._bar.segments:
-            if segment.bytes <= 0:
-                continue
-            said = f"{segment.name} {_number(segment.bytes)}"
+        shown, gap = self._fitted(self.width() - rest_width - 12, metrics)
+        for segment in shown:
+            said = _said(segment)
             width = metrics.horizontalAdvance(said)
-            if x + 15 + width > self.width() - rest_width - 12:
-                painter.setPen(color(tokens.text3))  # the others are in the tool tip and the description
-                painter.drawText(QRectF(x, _LEGEND_Y_PX, 20, 18), Qt.AlignmentFlag.AlignVCenter, "…")
-                break
             self._paint_segment(painter, tokens, segment, QRectF(x, _LEGEND_Y_PX + 4, 10, 10), 2)
             painter.setPen(color(tokens.text2))
-            painter.drawText(QRectF(x + 15, _LEGEND_Y_PX, width + 4, 18), Qt.AlignmentFlag.AlignVCenter, said)
-            x += width + 32
+            painter.drawText(QRectF(x + _SWATCH_PX, _LEGEND_Y_PX, width + 4, 18), Qt.AlignmentFlag.AlignVCenter, said)
+            x += _SWATCH_PX + width + gap
+        if len(shown) < len(self._named()):
+            painter.setPen(color(tokens.text3))
+            painter.drawText(QRectF(x, _LEGEND_Y_PX, 20, 18), Qt.AlignmentFlag.AlignVCenter, "…")
+
+    def _named(self) -> list[Segment]:
+        return [segment for segment in self._bar.segments if segment.bytes > 0]
+
+    def _fitted(self, room_px: float, metrics: QFontMetricsF) -> tuple[list[Segment], float]:
+        """What the legend names and the gaps between: closer together first, then without the smallest, which the
+        tool tip of the bar and its description still name."""
+        shown = self._named()
+        while True:
+            words = sum(_SWATCH_PX + metrics.horizontalAdvance(_said(segment)) for segment in shown)
+            dots = 0.0 if len(shown) == len(self._named()) else 1.0
+            between = len(shown) - 1 + dots
+            gap = min(_GAP_PX, (room_px - words - dots * _DOTS_PX) / max(1.0, between))
+            if gap >= _LEAST_GAP_PX or len(shown) < 2:
+                return shown, max(gap, _LEAST_GAP_PX)
+            shown.remove(min(shown, key=lambda segment: segment.bytes))
+
+    def legend_names(self) -> list[str]:
+        """Segments that the legend names."""
+        metrics = QFontMetricsF(ui_font(12))
+        room = self.width() - metrics.horizontalAdvance(self._rest()) - 16
+        return [segment.name for segment in self._fitted(room, metrics)[0]]
 
     def _rest(self) -> str:
         rest = self._bar.total_bytes - self._bar.used_bytes
@@ -162,6 +183,10 @@ class MemoryBar(QWidget):
     @override
     def leaveEvent(self, event: QEvent) -> None:
         QToolTip.hideText()
+
+
+def _said(segment: Segment) -> str:
+    return f"{segment.name} {_number(segment.bytes)}"
 
 
 def _number(amount_bytes: int) -> str:

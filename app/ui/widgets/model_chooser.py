@@ -14,6 +14,7 @@ from app.ui.widgets.label import no_mnemonic, plain_tip
 from app.ui.wording import shortened
 
 _LONGEST_NAME = 48
+_LONGEST_SHOWN = 36  # on the button, which leaves room for what the model is
 
 
 class ModelChooser(ActionButton):
@@ -43,7 +44,7 @@ class ModelChooser(ActionButton):
         self._shown = shown
         name = "Choose a model" if current is None else current.name
         self.show_as(
-            shortened(name, _LONGEST_NAME), icon="chevron-down", kind="chooser", hint="Choose a model (Ctrl+L)"
+            shortened(name, _LONGEST_SHOWN), icon="chevron-down", kind="chooser", hint="Choose a model (Ctrl+L)"
         )
         if current is not None:
             self.setToolTip(plain_tip(f"{current.folder}\nChoose a model (Ctrl+L)"))

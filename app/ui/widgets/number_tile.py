@@ -13,6 +13,7 @@ from app.ui.widgets.action_button import ActionButton
 from app.ui.widgets.label import ElidedLabel, Label
 
 _NUMBER_PX = 24
+_SMALLER_PX = (21, 18)  # where a long number finds no room
 _TYPED = re.compile(r"(\d{1,3}(?:[,. ']\d{3})+|\d+)(?:[.,](\d{1,2}))?\s*([km]?)\s*(?:tokens?)?", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20}
 NOT_A_NUMBER = "Type a number, such as 33792 or 32k"
@@ -62,6 +63,15 @@ class NumberTile(QWidget):
         self._show_detail()
         self.setAccessibleName(tile.spoken)
 
+    @property
+    def need_px(self) -> int:
+        """How wide its texts are."""
+        shown = (self._caption, self._detail, *self._values())
+        return max(one.sizeHint().width() for one in shown) + 1  # a pixel is lost where a row is shared out
+
+    def _values(self) -> tuple[QWidget, ...]:
+        return (self._value,)
+
 
 class SpeedTile(NumberTile):
     """The speed of the split; where it is not known, a link to measure it stands in its place.
@@ -90,6 +100,10 @@ class SpeedTile(NumberTile):
         row.addStretch()
         self._instead = holder
         self.column.addWidget(holder)
+
+    @override
+    def _values(self) -> tuple[QWidget, ...]:
+        return tuple(one for one in (self._value, self._link, self._none) if not one.isHidden())
 
     def show_speed(self, view: SpeedView) -> None:
         """What is known, or the way to know it."""
@@ -157,6 +171,19 @@ class ContextTile(NumberTile):
             self._detail.say(NOT_A_NUMBER, "error")
         else:
             super()._show_detail()
+
+    @override
+    def _values(self) -> tuple[QWidget, ...]:
+        return (self._button,)
+
+    def fit_number(self, room_px: int) -> None:
+        """Write the number as large as fits."""
+        for px in (_NUMBER_PX, *_SMALLER_PX):
+            font = display_font(px)
+            if font != self._button.font():
+                self._button.setFont(font)
+            if self._button.sizeHint().width() <= room_px:
+                break
 
     @property
     def editing(self) -> bool:

@@ -142,6 +142,19 @@ def stopped() -> SplitInputs:
     )
 
 
+def many_layers() -> SplitInputs:
+    """The longest of everything: 94 layers, a million tokens, a name that ends nowhere; and no layer in VRAM."""
+    name = "Qwen3-Next-480B-A35B-Thinking-2507-Instruct-UD-Q4_K_XL-00001-of-00003"
+    layers = tuple(MINIMAX.layers[0].model_copy(update={"index": index}) for index in range(94))
+    shape = MINIMAX.model_copy(update={"name": name, "layers": layers, "max_context_tokens": 1_048_576})
+    return replace(
+        stopped(),
+        model_name=name,
+        shape=shape,
+        plan=plan_of(shape, 0, 50, context=1_024_000, ram_budget=None, vram_budget=None),
+    )
+
+
 def loading(layers_done: int = 35) -> SplitInputs:
     """Layer 36 of 62 is half read."""
     base = stopped()

@@ -159,6 +159,16 @@ def test_more_than_there_is_is_said_and_drawn_against_the_limit(bar: MemoryBar) 
     assert DARK.error in column
 
 
+def test_a_legend_that_finds_no_room_leaves_out_the_smallest_part_and_never_the_layers(bar: MemoryBar) -> None:
+    bar.show_bar(bars(samples.stopped())[0])
+    every = ["Other apps", "Weights", "Runtime", "KV cache", "Expert slots", "Expert layers"]
+    assert bar.legend_names() == every
+    bar.resize(700, 59)
+    assert bar.legend_names() == every, "they move closer together first"
+    bar.resize(610, 59)
+    assert bar.legend_names() == ["Other apps", "Weights", "Runtime", "KV cache", "Expert layers"]
+
+
 def test_a_plan_beyond_its_budget_is_over_even_if_the_bytes_exist() -> None:
     within = Bar("RAM", (Segment("Locked layers", "locked", 6 * GIB),), 8 * GIB, limit_bytes=5 * GIB)
     assert within.over

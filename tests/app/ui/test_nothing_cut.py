@@ -1,0 +1,43 @@
+"""Every state of the Split page in every size of the window: no number and no button is cut off."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from PySide6.QtGui import QFontMetricsF
+from PySide6.QtWidgets import QApplication, QLabel, QPushButton, QWidget
+from pytestqt.qtbot import QtBot
+
+from app.ui.theme import Theme
+from tests import gallery
+
+SIZES = {"usual": (1180, 800), "widest rail": (1000, 700), "narrow": (900, 800), "smallest": (880, 600)}
+
+
+GIVES_WAY = "94 expert layers of 1.90 GiB · 178.5 GiB in total"  # beside a long name; the tool tip has all of it
+
+
+def cut(window: QWidget) -> list[str]:
+    """Texts that are wider than their place."""
+    found = []
+    for label in window.findChildren(QLabel):
+        if label.isVisible() and not label.wordWrap():
+            needed = QFontMetricsF(label.font()).horizontalAdvance(label.text())
+            if needed > label.width() + 0.5:
+                found.append(label.text())
+    buttons = [one for one in window.findChildren(QPushButton) if one.isVisible() and one.text()]
+    return found + [one.text() for one in buttons if one.width() < one.sizeHint().width() - 1]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_no_text_is_cut_off(size: str, qapp: QApplication, qtbot: QtBot, theme: Theme, tmp_path: Path) -> None:
+    found = {}
+    for name, scene in gallery.scenes().items():
+        window = gallery.build(theme, replace(scene, size=SIZES[size]), tmp_path)
+        qtbot.addWidget(window)
+        window.show()
+        gallery.settle(qapp)
+        if texts := [text for text in cut(window) if text != GIVES_WAY]:
+            found[name] = texts
+        window.hide()
+    assert found == {}
