@@ -19,7 +19,7 @@ from engine.contract.residency import ResidencyReport
 from engine.experts.ring import TransferRing
 from engine.model.experts_function import ModuleMath
 from engine.model.parts import RESERVES, Parts
-from engine.model.probe import TOLERANCE, Probe, difference
+from engine.model.probe import Probe, allowed, difference
 from engine.system.protocols import RefusedError
 
 _AFTER = " After the change of the split: "
@@ -207,7 +207,7 @@ class PlanChange:
         worst = 0.0
         for layer, want in before.items():
             off = difference(self._probe(layer), want)
-            limit = TOLERANCE[self._parts.layers[layer].bank.layout.dtype or self._parts.dtype]
+            limit = allowed(self._parts.layers[layer].bank.layout.dtype, self._parts.dtype)
             if not off <= limit:  # a NaN fails too
                 raise MovedWrongError(
                     f"Layer {layer} computes something else where it was moved to: the outputs differ by {off:.2g} of "

@@ -13,8 +13,13 @@ from engine.experts.layer import ExpertLayer, Way
 TOKENS = 4
 SEED = 20240229
 # Largest difference allowed, relative to the largest output. The reference multiplies in float32 on the CPU; a GPU or
-# a bf16 kernel rounds each of its steps to the type of the weights.
-TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 4e-2}
+# a bf16 kernel rounds each of its steps to the type of the weights, and what comes out to that of hidden states.
+_TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 4e-2}
+
+
+def allowed(weights: torch.dtype | None, hidden: torch.dtype) -> float:
+    """The largest difference for weights of a type (None: they are unpacked to that of hidden states)."""
+    return max(_TOLERANCE[weights or hidden], _TOLERANCE[hidden])
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from engine.experts.kernels import ExpertWeights
 from engine.experts.layer import ExpertLayer
 from engine.model.expert_map import ExpertMap
 from engine.model.experts_function import ModuleMath
-from engine.model.probe import TOLERANCE, Probe, check_finite, difference
+from engine.model.probe import Probe, allowed, check_finite, difference
 from engine.model.router_test import router_test
 
 
@@ -45,7 +45,7 @@ def self_test(
     """Compare the router and one layer of every settled tier; the answer in words for the residency report.
 
     Raises:
-        SelfTestError: a difference above TOLERANCE.
+        SelfTestError: a difference above what is allowed.
         RouterTestError: the router chooses otherwise than the checkpoint says.
         ModelFileError: the files hold what is no number.
     """
@@ -62,7 +62,7 @@ def self_test(
     for tier, layer in _chosen(layers, placements):
         math = ModuleMath(experts.layers[layer].found.module)
         off = _difference(layers[layer], experts, reader, math, device=device, dtype=dtype, shape=shape)
-        limit = TOLERANCE[layers[layer].bank.layout.dtype or dtype]
+        limit = allowed(layers[layer].bank.layout.dtype, dtype)
         if not off <= limit:  # a NaN fails too
             raise SelfTestError(
                 f"Layer {layer} ({tier.value}) computes something else than the checkpoint says: "

@@ -1,5 +1,6 @@
 """The self-test after loading notices a tier that computes from wrong bytes."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,10 @@ from typing_extensions import override
 from engine.banks.canary import SAMPLE_BYTES
 from engine.banks.devices import Mark
 from engine.banks.simulated_device import SimulatedDevice
+from engine.contract.checkpoint import read_shape
 from engine.contract.errors import ModelFileError
 from engine.contract.estimate import expert_record
+from engine.contract.formats import WeightFormat
 from engine.contract.plan import SimulatedGpu
 from engine.model.build import Drivers
 from engine.model.loaded import LoadedModel
@@ -23,7 +26,8 @@ from tests.support import packed_weights as pack
 from tests.support.host_memory import CountingAllocator, RecordingLocker
 from tests.support.packed_models import packed_model
 from tests.support.reference import greedy, random_prompt
-from tests.support.tiny_models import MAKERS, layer_bytes, plan_for
+from tests.support.tiny_families import tiny_family
+from tests.support.tiny_models import MAKERS, TinyModel, layer_bytes, plan_for
 
 
 class FaultyDevice(SimulatedDevice):
@@ -98,6 +102,45 @@ def test_a_router_that_lost_its_weights_fails_the_test(tiny: Tiny, load: Load) -
         router.copy_(router.roll(1, 0))
     with pytest.raises(RouterTestError, match=r"router of layer 0 chooses otherwise than the checkpoint says: \d+%"):
         _router_test(model, {"model.layers.0.mlp.gate.weight": router.roll(-1, 0)})
+
+
+def _with_tensors(folder: Path, changed: Callable[[str, Tensor], Tensor]) -> None:
+    for file in folder.glob("*.safetensors"):
+        tensors = {name: changed(name, tensor) for name, tensor in load_file(file).items()}
+        save_file(tensors, file, metadata={"format": "pt"})
+
+
+def test_a_router_whose_rows_are_nearly_the_same_may_choose_as_rounding_has_it(tmp_path: Path, load: Load) -> None:
+    """Merged models have such routers: in 16 bits another expert is chosen at every turn."""
+    checkpoint = tiny_family("mixtral", tmp_path, torch.bfloat16, num_local_experts=32, num_experts=32, hidden_size=256)
+    nearly = torch.randn(32, 256, generator=torch.Generator().manual_seed(3)) * 1e-4
+
+    def changed(name: str, tensor: Tensor) -> Tensor:
+        return (tensor[:1].float() + nearly).bfloat16() if name.endswith(".gate.weight") else tensor
+
+    _with_tensors(tmp_path, changed)
+    assert "router layer 0" in load(plan_for(checkpoint, "vplg")).residency().self_test
+
+
+def test_among_equal_experts_a_device_may_choose_the_last_ones(tiny: Tiny, load: Load) -> None:
+    model = load(plan_for(tiny("mixtral"), "vplg"))
+    router = model._model.model.layers[0].mlp.gate.weight
+    with torch.no_grad():
+        router.copy_(torch.arange(len(router))[:, None] * 1e-5)
+    stored = {"model.layers.0.mlp.gate.weight": torch.zeros_like(router)}
+    assert _router_test(model, stored) is not None
+
+
+def test_experts_in_fp32_beside_other_weights_in_bf16_pass(tmp_path: Path, load: Load) -> None:
+    made = tiny_family("qwen3_moe", tmp_path, torch.bfloat16)
+
+    def changed(name: str, tensor: Tensor) -> Tensor:
+        return tensor.float() if ".experts." in name else tensor
+
+    _with_tensors(tmp_path, changed)
+    checkpoint = TinyModel(made.folder, read_shape(made.folder))
+    assert checkpoint.shape.expert_format is WeightFormat.FP32
+    assert load(plan_for(checkpoint, "vplg")).residency().self_test.startswith("Same as the checkpoint")
 
 
 def test_a_device_without_memory_is_no_router_that_wants_more(tiny: Tiny, load: Load) -> None:
