@@ -36,6 +36,11 @@ def advice(report: ResidencyReport) -> tuple[Advice, ...]:
     return tuple(found)
 
 
+def pin_cap(report: ResidencyReport) -> int | None:
+    """What could be pinned this time, in bytes, if that was less than asked for."""
+    return next((one.pin_cap_bytes for one in advice(report) if one.pin_cap_bytes is not None), None)
+
+
 def _pin(report: ResidencyReport, layers: Sequence[LayerResidency]) -> Advice:
     pinned = report.pinned_bytes
     instead = " and ".join(

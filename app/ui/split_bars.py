@@ -1,10 +1,12 @@
 """The memory bars as values: what other programs use, what the plan takes, and where it must end."""
 
 from app.core.measuring import Measuring
+from app.planning.advice import pin_cap
 from app.ui.split_inputs import QuotaFacts, SplitInputs
 from app.ui.split_view import Bar, Segment, SegmentKind
 from engine.contract.ledger import EXPERT_SLOTS, KV_CACHE, TRANSFER_RING, UNPACKED_KV, VRAM_LAYERS, WEIGHTS
 from engine.contract.plan import LedgerLine, MemoryPlan, Pool
+from engine.contract.units import gib
 
 COMMIT_SHOWN_FROM = 0.9  # share of the commit limit from which on it is worth a line
 
@@ -86,9 +88,17 @@ def _vram(inputs: SplitInputs, plan: MemoryPlan, lines: tuple[LedgerLine, ...]) 
 def _pinned(inputs: SplitInputs, lines: tuple[LedgerLine, ...]) -> Bar | None:
     if inputs.measuring is not None and inputs.measuring.what == "pins":
         return _probing(inputs.measuring, inputs.quota)
-    if inputs.quota is None:
+    quota = inputs.quota
+    if quota is None:
         return None
-    return Bar("Pinned quota", _segments(lines, Pool.PINNED), inputs.quota.bytes, inputs.quota.reason)
+    segments, residency = _segments(lines, Pool.PINNED), inputs.session.residency
+    if residency is not None and lines is residency.ledger_settled:
+        granted = pin_cap(residency)
+        if granted is not None and granted < quota.bytes:
+            at = f" at {inputs.ready_at}" if inputs.ready_at else ""
+            total = max(granted, sum(segment.bytes for segment in segments))
+            return Bar("Pinned quota", segments, total, f"refused above this{at} (was {gib(quota.bytes)})")
+    return Bar("Pinned quota", segments, quota.bytes, quota.reason)
 
 
 def _probing(measuring: Measuring, quota: QuotaFacts | None) -> Bar:

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from app.core.session import EngineStage
 from app.orphans.verdicts import Orphan
-from app.planning.advice import advice
+from app.planning.advice import advice, pin_cap
 from app.ui import notices
 from app.ui.crash_fix import CrashFix
 from app.ui.engine_notices import of_engine
@@ -157,8 +157,7 @@ def log_file(split: SplitInputs) -> str | None:
 def granted_pin_bytes(split: SplitInputs) -> int | None:
     """What could be pinned this time, if that was less than asked for."""
     residency = split.session.residency
-    found = () if residency is None else advice(residency)
-    return next((one.pin_cap_bytes for one in found if one.pin_cap_bytes is not None), None)
+    return None if residency is None else pin_cap(residency)
 
 
 def _of_shortfall(residency: ResidencyReport, limit_bytes: int | None) -> list[Notice]:

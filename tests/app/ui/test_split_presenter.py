@@ -227,6 +227,16 @@ def test_memory_of_a_left_over_process_is_a_segment_of_its_own() -> None:
     )
 
 
+def test_after_a_refusal_the_quota_is_what_was_granted_and_says_what_it_was() -> None:
+    refused, as_asked = (
+        next(bar for bar in present(inputs).bars if bar.title == "Pinned quota")
+        for inputs in (samples.settled(), samples.ready())
+    )
+    assert refused.note == "refused above this at 14:06 (was 95.6 GiB)"
+    assert refused.used_bytes == refused.total_bytes
+    assert as_asked.note == "measured today 14:02"
+
+
 def test_the_commit_charge_is_shown_only_near_its_limit() -> None:
     from engine.contract.facts import Reading, Source
 
