@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from engine.contract.errors import SplitpinError
 from engine.generate.request import Sampling
 
 FIRST_CANDIDATES = (
@@ -17,8 +18,10 @@ FIRST_CANDIDATES = (
 )
 
 
-class BadLogitsError(ArithmeticError):
-    """The model computed numbers that no token can be picked from."""
+class BadLogitsError(SplitpinError):
+    """The model computed what no token can be picked from: damaged weights, or numbers too large for their type."""
+
+    kind = "answer_failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,10 @@ class Sampler:
         """
         best = logits.max()
         if not torch.isfinite(best):  # max is NaN as soon as one logit is
-            raise BadLogitsError(f"The best of {logits.shape[0]} logits is {best.item()}.")
+            raise BadLogitsError(
+                f"The model computed no numbers for the next token: the best of {logits.shape[0]:,} is {best.item()}.",
+                "Ask again; if every answer ends so, download the model again, or choose a copy in bf16.",
+            )
         logits = penalise_repeats(logits, self._seen, self._sampling.repetition_penalty)
         token_id = self._greedy(logits) if self._sampling.temperature == 0 else self._drawn(logits)
         self._seen.add(token_id)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from engine.generate.request import DEFAULT_TEMPERATURE, Sampling, sampling_for
 from engine.generate.sampling import FIRST_CANDIDATES, BadLogitsError, Sampler, candidates, penalise_repeats
+from engine.serve.problems import answer_problem
 
 PLAIN = Sampling(temperature=1.0, top_p=1.0)
 logits_lists = st.lists(st.floats(-20, 20), min_size=1, max_size=40)
@@ -102,8 +103,10 @@ def test_prompt_and_answer_both_count_as_seen() -> None:
 
 @pytest.mark.parametrize("bad", [[math.nan, 1.0], [-math.inf, -math.inf], [math.inf, 0.0]])
 def test_logits_without_a_meaning_are_an_error_and_no_token(bad: list[float]) -> None:
-    with pytest.raises(BadLogitsError):
+    with pytest.raises(BadLogitsError) as caught:
         Sampler(PLAIN, prompt_ids=[]).pick(torch.tensor(bad))
+    problem = answer_problem(caught.value).problem
+    assert (problem.kind, "download the model again" in problem.fix) == ("answer_failed", True)
 
 
 def test_a_token_that_is_impossible_is_never_drawn() -> None:
