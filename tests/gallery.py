@@ -197,7 +197,7 @@ def menu_sheet(app: QApplication, theme: Theme) -> QPixmap:
         tray(TrayInputs(samples.ready().session, "MiniMax-M2.5")),
         tray(TrayInputs(samples.loading().session, "MiniMax-M2.5")),
         tray(TrayInputs(samples.stopped().session, "MiniMax-M2.5", (an_orphan(),))),
-        tray(TrayInputs(samples.crashed().session, "MiniMax-M2.5")),
+        tray(TrayInputs(samples.pins_refused().session, "MiniMax-M2.5")),
     ]
     pictures = []
     for view in views:

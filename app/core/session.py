@@ -117,6 +117,12 @@ class SessionState:
         return 0.0 if loading is None or not loading.bytes_total else loading.bytes_done / loading.bytes_total
 
     @property
+    def log_file(self) -> str | None:
+        """The log of the engine that failed."""
+        file = None if self.problem is None else self.problem.numbers.get("log_file")
+        return file if isinstance(file, str) and file else None
+
+    @property
     def api_base(self) -> str | None:
         """Address of the OpenAI-compatible API, without a trailing slash."""
         return None if self.port is None else f"http://{self.host}:{self.port}/v1"

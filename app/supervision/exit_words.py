@@ -48,14 +48,14 @@ _CAUSE_WORDS = {
     "dll_missing": "a library is missing",
 }
 _FIXES = {
-    "pinned": "Pin fewer layers, or lower the limit for pinned memory.",
+    "pinned": "Pin fewer layers.",
     "commit_limit": "Close other programs, enlarge the page file, or keep fewer layers in RAM.",
     "vram": "Choose a shorter context, or close programs that use the GPU.",
     "ram": "Close other programs, or choose a smaller model.",
     "killed": "If RAM was short, keep fewer layers locked or close other programs; then start again.",
     "illegal_instruction": "This build of the engine needs a newer CPU; the log names the instruction set.",
     "dll_missing": "Reinstall Splitpin; a part of the engine is missing or blocked by a virus scanner.",
-    "port": "Let Splitpin choose a free port: set the port to 0 in the settings.",
+    "port": "Let Splitpin use any free port.",
     "closed": "Start the engine again.",
 }
 _FIX = "Start the engine again; if it ends the same way, open the log."
@@ -99,9 +99,9 @@ def explain_end(exit_code: int, log_tail: tuple[str, ...], *, log_file: str | No
     told = exit_words(exit_code)
     blamed = log_cause(log_tail)
     cause = blamed or told.cause
-    why = _CAUSE_WORDS[blamed] if blamed else told.words
+    why = _CAUSE_WORDS[blamed] if blamed else f"{told.words} (exit code {told.code})"
     stopped = EngineStoppedError(
-        f"The engine stopped: {why} (exit code {told.code}).",
+        f"The engine stopped: {why}.",
         _FIXES.get(cause, _FIX),
         exit_code=exit_code,
         code=told.code,

@@ -149,6 +149,8 @@ class Shell(QObject):
         match action:
             case "open":
                 self._open_split()
+            case "log":
+                self._desk.log_wanted.emit(self._store.state.log_file)
             case "new_chat":
                 self._new_chat()
             case "copy_api":

@@ -149,9 +149,7 @@ def _of_model(inputs: NoticeInputs, problem: Problem) -> Notice:
 
 def log_file(split: SplitInputs) -> str | None:
     """The log of the engine that failed."""
-    problem = split.session.problem
-    file = None if problem is None else problem.numbers.get("log_file")
-    return file if isinstance(file, str) and file else None
+    return split.session.log_file
 
 
 def granted_pin_bytes(split: SplitInputs) -> int | None:

@@ -10,6 +10,7 @@ from engine.contract.plan import MemoryPlan, Pool, Tier
 from engine.contract.units import gib
 
 LONGEST_TIP = 127  # Windows keeps 128 UTF-16 units, the end mark included
+LONGEST_CAPTION = 48  # a menu is as wide as its longest line; the page has the whole sentence
 GlyphKind = Literal["stopped", "loading", "ready"]
 Badge = Literal["", "warn", "error"]
 
@@ -161,7 +162,9 @@ def _items(inputs: TrayInputs) -> tuple[TrayItem, ...]:
         return TrayItem(f"Stopping · {name}"), SEPARATOR, opening, SEPARATOR, quitting
     if _loading(session):
         done = session.loading
-        layer = f", layer {done.layers_done} of {done.layers_total}" if done is not None else ""
+        layer = ""
+        if done is not None and done.layers_total:
+            layer = f", layer {min(done.layers_done + 1, done.layers_total)} of {done.layers_total}"
         return (
             TrayItem(
                 "Starting" if session.stage is EngineStage.STARTING else f"Loading {percent(_share(session))}{layer}"
@@ -176,8 +179,10 @@ def _items(inputs: TrayInputs) -> tuple[TrayItem, ...]:
     if inputs.why_not is not None:
         start = TrayItem(f"Start engine: {inputs.why_not}", "start", enabled=False, icon="play")
     if session.stage is EngineStage.FAILED:
-        why = session.problem.sentence if session.problem is not None else "the engine gave no reason"
-        return TrayItem("Stopped by an error"), TrayItem(_cut(why, 90)), SEPARATOR, opening, start, SEPARATOR, quitting
+        why = session.problem.sentence if session.problem is not None else "The engine gave no reason"
+        log = (TrayItem("Show log", "log"),) if session.log_file is not None else ()
+        caption = TrayItem(_cut(why.removesuffix("."), LONGEST_CAPTION))
+        return TrayItem("Stopped by an error"), caption, SEPARATOR, opening, *log, start, SEPARATOR, quitting
     if inputs.orphans:
         return (*_orphan_items(inputs.orphans), SEPARATOR, opening, start, SEPARATOR, quitting)
     return TrayItem(f"Stopped · {name}"), SEPARATOR, opening, start, SEPARATOR, quitting

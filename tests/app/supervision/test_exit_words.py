@@ -51,6 +51,9 @@ def test_t17_the_log_tells_which_memory_ran_out(line: str, cause: str, words: st
 def test_t17_without_a_telling_line_the_code_speaks() -> None:
     problem = explain_end(3221225477, ("loading layer 7",), log_file="engine.log").problem
     assert problem.sentence == "The engine stopped: access violation (exit code 0xC0000005)."
+    told = explain_end(1, ("RuntimeError: CUDA out of memory",)).problem
+    assert told.sentence == "The engine stopped: VRAM ran out.", "a code that says less is left to the details"
+    assert told.numbers["code"] == "1"
     assert problem.numbers["exit_code"] == 3221225477
     assert problem.numbers["log_file"] == "engine.log"
 

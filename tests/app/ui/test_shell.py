@@ -278,6 +278,21 @@ def test_the_bars_of_a_simulated_gpu_show_what_the_engine_holds(
         app.tray.close()
 
 
+def test_the_log_of_an_engine_that_failed_is_shown_from_the_tray(
+    qtbot: QtBot, theme: Theme, tmp_path: Path, window_memory: WindowMemory, model: Path
+) -> None:
+    with DeskKit(qtbot, theme, tmp_path, engine_options=("--crash-at-layer", "2")) as kit:
+        app = ShellKit(kit, qtbot, theme, window_memory)
+        kit.open(model)
+        kit.desk.start()
+        kit.wait_for("failed")
+        assert "Show log" in [action.text() for action in app.tray.menu.actions()]
+        with qtbot.waitSignal(kit.desk.log_wanted) as wanted:
+            app.shell.act("log")
+        assert wanted.args == [kit.store.state.log_file]
+        app.tray.close()
+
+
 def test_every_widget_that_takes_the_keyboard_has_a_name(
     qtbot: QtBot, theme: Theme, tmp_path: Path, window_memory: WindowMemory, model: Path
 ) -> None:

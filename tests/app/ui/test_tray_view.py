@@ -88,8 +88,20 @@ def test_a_ready_engine_can_be_stopped_without_opening_the_window() -> None:
     ]
 
 
+def test_an_engine_that_failed_says_why_in_a_line_of_the_width_of_the_others_and_shows_its_log() -> None:
+    assert texts(of(samples.pins_refused())) == [
+        "Stopped by an error",
+        "The engine stopped: pinned memory ran out",
+        "Open Splitpin",
+        "Show log",
+        "Start engine",
+        "Quit Splitpin",
+    ]
+    assert "Show log" not in texts(states()["crashed"]), "no log was written"
+
+
 def test_loading_can_be_cancelled() -> None:
-    assert texts(states()["loading"])[0] == "Loading 59 %, layer 35 of 62"
+    assert texts(states()["loading"])[0] == "Loading 59 %, layer 36 of 62"
     assert "Cancel loading" in texts(states()["loading"])
 
 
