@@ -1,6 +1,5 @@
 """The HTTP API on 127.0.0.1: OpenAI's chat completions, and what the launcher asks. Refuses other hosts' pages."""
 
-import asyncio
 import logging
 import time
 import uuid
@@ -20,6 +19,7 @@ from engine.generate.request import Outcome
 from engine.serve.exchange import Exchange, Happening, Quiet
 from engine.serve.openai import DONE, KEEP_ALIVE, ApiError, ChatAnswer, api_error, read_chat_request, sse
 from engine.serve.plan_jobs import read_wish
+from engine.serve.plan_turn import read_wait, turn_of
 from engine.serve.problems import answer_problem
 from engine.serve.session import RETRY_AFTER_S, Session
 
@@ -109,8 +109,12 @@ def create_app(session: Session) -> FastAPI:
 
     @app.post("/v1/plan")
     async def plan(request: Request) -> Response:
+        wait_s = read_wait(request.query_params.get("wait_s"))
         wanted = read_wish(await _body_of(request))
-        changed = await asyncio.shield(asyncio.wrap_future(session.change_plan(wanted)))
+        plan_job = await run_in_threadpool(session.change_plan, wanted, waits=wait_s > 0)
+        changed = await turn_of(plan_job, request, session, wait_s or None)
+        if changed is None:
+            return Response(status_code=CLIENT_GONE)
         return Response(changed.model_dump_json(exclude={"event"}), media_type="application/json")
 
     return app

@@ -1,4 +1,4 @@
-"""The waiting line: first come first served; whoever hangs up leaves it at once. A new plan waits for nobody."""
+"""The waiting line: first come first served, new plans too; whoever hangs up leaves it at once."""
 
 import threading
 from collections import deque
@@ -40,13 +40,21 @@ class Idle(Enum):
     IDLE = "idle"
 
 
+class Refusal(Enum):
+    """Why a new plan may not join."""
+
+    CLOSED = "closed"
+    CHANGING = "another new plan waits or is being made"
+    BUSY = "somebody is being answered or waits"
+
+
 class Line:
     """Jobs that wait. Any thread may put and drop; one takes, and is busy with what it took until `finished`."""
 
     def __init__(self) -> None:
         self._jobs: deque[Job | PlanJob] = deque()
         self._closed = False
-        self._busy = False
+        self._taken: Job | PlanJob | None = None
         self._changed = threading.Condition()
 
     def __len__(self) -> int:
@@ -61,18 +69,29 @@ class Line:
                 self._changed.notify()
             return not self._closed
 
-    def put_alone(self, plan_job: PlanJob) -> bool | None:
-        """Hand over a new plan if nobody waits and nothing is being done; None: somebody is. False: it is closed."""
+    @property
+    def changing(self) -> bool:
+        """A new plan waits or is being made."""
+        with self._changed:
+            return any(isinstance(job, PlanJob) for job in (self._taken, *self._jobs))
+
+    def put_plan(self, plan_job: PlanJob, *, waits: bool) -> Refusal | None:
+        """Join the line with a new plan, one at a time; None: it has joined, and who comes later waits behind it.
+
+        `waits` False: only if it need not wait.
+        """
         with self._changed:
             if self._closed:
-                return False
-            if self._busy or self._jobs:
-                return None
+                return Refusal.CLOSED
+            if self.changing:
+                return Refusal.CHANGING
+            if not waits and (self._taken or self._jobs):
+                return Refusal.BUSY
             self._jobs.append(plan_job)
             self._changed.notify()
-            return True
+            return None
 
-    def drop(self, job: Job) -> None:
+    def drop(self, job: Job | PlanJob) -> None:
         """Leave the line, if still in it."""
         with self._changed:
             if job in self._jobs:
@@ -81,18 +100,18 @@ class Line:
     def take(self, patience_s: float | None = None) -> Job | PlanJob | Idle | None:
         """Wait for the next job; None once the line is closed and empty, `Idle` if none came in time."""
         with self._changed:
-            self._busy = False
+            self._taken = None
             if not self._changed.wait_for(lambda: self._jobs or self._closed, patience_s):
                 return Idle.IDLE
             if not self._jobs:
                 return None
-            self._busy = True
-            return self._jobs.popleft()
+            self._taken = self._jobs.popleft()
+            return self._taken
 
     def finished(self) -> None:
         """What was taken is done; said before its client is told, who may at once ask for another plan."""
         with self._changed:
-            self._busy = False
+            self._taken = None
 
     def close(self) -> None:
         """Nobody can join any more."""

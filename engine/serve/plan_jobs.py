@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from engine.contract.errors import SplitpinError
 from engine.contract.events import PlanChanged
 from engine.contract.plan import MemoryPlan
-from engine.contract.plan_change import PlanWish, changed_plan
+from engine.contract.plan_change import PlanWish, changed_plan, check_change
 from engine.serve.openai import ApiError
 from engine.serve.problems import answer_problem
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanJob:
-    """A wish for another split, and the answer to come. Only an idle engine takes one."""
+    """A wish for another split, and the answer to come. `done` can be cancelled as long as nothing has begun."""
 
     wanted: MemoryPlan | PlanWish
     done: Future[PlanChanged] = field(default_factory=Future)
@@ -51,6 +51,18 @@ def read_wish(body: bytes) -> MemoryPlan | PlanWish:
         raise ApiError(400, f"{param}: {message}" if param else message, param=param, code="plan") from cause
 
 
+def possible_plan(plan: MemoryPlan, wanted: MemoryPlan | PlanWish) -> MemoryPlan:
+    """The whole plan that is wanted of an engine that runs `plan`.
+
+    Raises:
+        PlanMismatchError, NotEnoughMemoryError: an engine that runs `plan` can never take it.
+    """
+    if isinstance(wanted, PlanWish):
+        return changed_plan(plan, wanted)
+    check_change(plan, wanted)
+    return wanted
+
+
 def run_plan_job(
     plan_job: PlanJob, model: "LanguageModel", report: Callable[[PlanChanged], None], settled: Callable[[], None]
 ) -> None:
@@ -65,8 +77,7 @@ def run_plan_job(
         return
     began_s = time.monotonic()
     try:
-        wanted = plan_job.wanted
-        plan = wanted if isinstance(wanted, MemoryPlan) else changed_plan(model.plan, wanted)
+        plan = possible_plan(model.plan, plan_job.wanted)
         residency = model.change_plan(plan)
     except ChangeNotUndoneError as error:
         plan_job.done.set_exception(error)

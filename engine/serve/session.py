@@ -7,21 +7,20 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from engine.contract.errors import SplitpinError
-from engine.contract.events import Event, Loading, PlanChanged, Ready
+from engine.contract.errors import ContextTooLongError, SplitpinError
+from engine.contract.events import Event, Loading, Ready
 from engine.contract.plan import MemoryPlan
 from engine.contract.plan_change import PlanWish
 from engine.generate.request import GenerationRequest, sampling_for
 from engine.serve.answer_errors import AnswerFailedError
 from engine.serve.integrity_watch import IntegrityWatch
-from engine.serve.line import Idle, Job, Line, Listener
+from engine.serve.line import Idle, Job, Line, Listener, Refusal
 from engine.serve.messages import PromptMaker
 from engine.serve.openai import ApiError, ChatRequest
-from engine.serve.plan_jobs import PlanJob, run_plan_job
+from engine.serve.plan_jobs import PlanJob, possible_plan, run_plan_job
 from engine.serve.problems import answer_problem, engine_problem
 from engine.serve.recovery import recover
 from engine.serve.watchdog import Watchdog, watched
@@ -117,20 +116,36 @@ class Session:
             raise _stopping()
         return job
 
-    def change_plan(self, wanted: MemoryPlan | PlanWish) -> Future[PlanChanged]:
-        """Ask for another split; what becomes of it arrives in the future, from the generation thread.
+    def change_plan(self, wanted: MemoryPlan | PlanWish, *, waits: bool = True) -> PlanJob:
+        """Ask for another split, made when everybody who is in line now has been answered.
+
+        What becomes of it arrives in the job's future, from the generation thread. `waits` False: now or never.
 
         Raises:
-            ApiError: 503 while loading or stopping; 409, the engine answers somebody.
+            ApiError: 503 while loading or stopping; 409, another change waits or is being made, or nobody may wait.
+            SplitpinError: the engine can never take this plan.
         """
-        self._ready()
+        model = self._ready().model
+        if self._line.changing:
+            raise _changing()
+        possible_plan(model.plan, wanted)
         plan_job = PlanJob(wanted)
-        taken = self._line.put_alone(plan_job)
-        if taken is None:
-            raise ApiError(409, "The engine is answering; the split can be changed when it is idle.", code="busy")
-        if not taken:
-            raise _stopping()
-        return plan_job.done
+        match self._line.put_plan(plan_job, waits=waits):
+            case Refusal.CLOSED:
+                raise _stopping()
+            case Refusal.CHANGING:
+                raise _changing()
+            case Refusal.BUSY:
+                raise ApiError(409, "The engine is answering; the split can be changed when it is idle.", code="busy")
+            case None:
+                return plan_job
+
+    def call_off(self, plan_job: PlanJob) -> bool:
+        """Nobody waits for this change any more. False: it has begun, and comes to its end all the same."""
+        if not plan_job.done.cancel():
+            return False
+        self._line.drop(plan_job)
+        return True
 
     def cancel(self, job: Job) -> None:
         """Nobody waits for it any more: it leaves the line, or ends before the next token."""
@@ -207,7 +222,8 @@ class Session:
     def _change(self, loaded: _Loaded, plan_job: PlanJob) -> _Loaded:
         """Change the split; what is known of the context changes with it."""
         if self._stopping.is_set():
-            plan_job.done.set_exception(_stopping())
+            if plan_job.done.set_running_or_notify_cancel():
+                plan_job.done.set_exception(_stopping())
             return loaded
         model = loaded.model
 
@@ -234,7 +250,8 @@ class Session:
             log.exception("request %s failed", job.request.request_id)
             problem = answer_problem(error)
             try:
-                recover(loaded.model, error)
+                if not isinstance(error, ContextTooLongError):  # it waited while the context was made shorter
+                    recover(loaded.model, error)
             finally:  # a GPU that is lost fails here too, and ends the engine
                 self._line.finished()
                 job.listener.failed(problem)
@@ -255,3 +272,7 @@ def _stopped() -> AnswerFailedError:
 
 def _stopping() -> ApiError:
     return ApiError(503, "The engine is stopping.", code="stopping")
+
+
+def _changing() -> ApiError:
+    return ApiError(409, "Another change of the split waits for its turn or is being made.", code="busy")

@@ -1,4 +1,4 @@
-"""POST /v1/plan: another split for an idle engine."""
+"""POST /v1/plan: another split for a running engine; test_plan_turn.py has what happens while it answers."""
 
 import threading
 from concurrent.futures import Future
@@ -13,6 +13,7 @@ from engine.contract.plan_change import PlanWish, changed_plan
 from engine.generate.request import Outcome
 from engine.model.change import ChangeNotUndoneError
 from engine.serve.openai import ChatRequest
+from engine.serve.plan_jobs import PlanJob
 from engine.system.protocols import PinRefusedError
 from tests.engine.serve.conftest import PATIENCE_S, Serve, Served
 from tests.support.fake_model import RESIDENCY, FakeModel
@@ -100,26 +101,12 @@ def test_a_refusal_is_a_typed_error_with_its_numbers_and_the_engine_goes_on(
     assert served.problems == []
 
 
-def test_a_busy_engine_says_so(serve: Serve) -> None:
-    served = serve()
-    served.model.prefill_gate.close()
-    chat = threading.Thread(target=served.chat)
-    chat.start()
-    served.model.prefill_gate.wait_for_arrival()
-    response = _ask(served, {"context_tokens": 256})
-    assert (response.status_code, response.json()["error"]["code"]) == (409, "busy")
-    assert response.json()["error"]["message"] == ("The engine is answering; the split can be changed when it is idle.")
-    served.model.prefill_gate.open()
-    chat.join(PATIENCE_S)
-    served.wait_for("request_done")
-
-
 class AsksForAnother:
     """Asks for another split in the moment it hears how its request ended."""
 
     def __init__(self, served: Served) -> None:
         self.served = served
-        self.changes: list[Future[PlanChanged]] = []
+        self.changes: list[PlanJob] = []
         self.heard = threading.Event()
 
     def text(self, piece: str) -> None: ...
@@ -132,7 +119,7 @@ class AsksForAnother:
 
     def ask(self, context_tokens: int) -> None:
         try:
-            self.changes.append(self.served.session.change_plan(PlanWish(context_tokens=context_tokens)))
+            self.changes.append(self.served.session.change_plan(PlanWish(context_tokens=context_tokens), waits=False))
         finally:
             self.heard.set()
 
@@ -147,7 +134,7 @@ def test_who_has_heard_the_end_of_an_answer_finds_the_engine_idle(serve: Serve, 
     client = AsksForAnother(served)
     client.submit()
     assert client.heard.wait(PATIENCE_S)
-    assert [change.result(PATIENCE_S).plan.context_tokens for change in client.changes] == [256]
+    assert [change.done.result(PATIENCE_S).plan.context_tokens for change in client.changes] == [256]
 
 
 def test_who_has_heard_of_a_change_finds_the_engine_idle_and_the_new_context_known(serve: Serve) -> None:
@@ -163,9 +150,9 @@ def test_who_has_heard_of_a_change_finds_the_engine_idle_and_the_new_context_kno
             refusals.append(refusal)
         client.ask(128)
 
-    served.session.change_plan(PlanWish(context_tokens=256)).add_done_callback(told)
+    served.session.change_plan(PlanWish(context_tokens=256)).done.add_done_callback(told)
     assert client.heard.wait(PATIENCE_S)
-    assert client.changes[0].result(PATIENCE_S).plan.context_tokens == 128
+    assert client.changes[0].done.result(PATIENCE_S).plan.context_tokens == 128
     assert refusals[0].numbers["context_tokens"] == 256
 
 
