@@ -30,8 +30,7 @@ class TensorReader:
         if target.nbytes > PIECE_BYTES:
             self.wait(self.start([read]))
         else:
-            self.meter.check()
-            self.meter.add(self._files.read(read))
+            self.meter.add(self._files.read(read, self.meter.check))
 
     def start(self, reads: Iterable[TensorRead]) -> Reading:
         """Begin to fill all targets, in this order, and return at once. `wait` for it before they are used or freed."""

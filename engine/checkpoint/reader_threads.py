@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
+from engine.checkpoint.meter import LoadCancelledError
 from engine.checkpoint.pace import Pace
 from engine.checkpoint.weight_files import OpenFile, TensorRead, WeightFiles, neighbours, open_weights
 from engine.contract.errors import forget_locals
@@ -35,6 +36,11 @@ class Reading:
     def over(self) -> bool:
         """No thread touches its memory any more."""
         return self.exhausted and not self.busy
+
+    def check(self) -> None:
+        """Raise LoadCancelledError if nobody wants it any more."""
+        if self.dropped:
+            raise LoadCancelledError
 
     def drop(self) -> None:
         """Leave out what no thread has begun."""
@@ -131,9 +137,7 @@ class ReaderThreads:
 
     def _read(self, files: WeightFiles, reading: Reading, batch: list[TensorRead]) -> None:
         for pieces in neighbours(batch):
-            if reading.dropped:
-                return
-            self._count(files.read_all(pieces))
+            self._count(files.read_all(pieces, reading.check))
 
     def _next(self) -> tuple[Reading, list[TensorRead]] | None:
         """The next batch; None: it is time to end."""

@@ -1,5 +1,10 @@
-"""Reads pieces of weight files into memory of the caller; neighbours that are small are read at once."""
+"""Reads pieces of weight files into memory of the caller; neighbours that are small are read at once.
 
+Nobody can call off a read that the system has begun. So reads become smaller where they take long (a share on a slow
+network, a stick), and whoever waits is asked between them whether to go on.
+"""
+
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -10,6 +15,10 @@ from engine.contract.errors import ModelFileError
 SMALL_BYTES = 128 << 10  # below, a read of its own costs more than copying the bytes once more, out of the CPU's cache
 TOGETHER_BYTES = 512 << 10
 GAP_BYTES = 4 << 10  # is read as well where it lies between two small pieces: scales that nobody asks for
+FIRST_BYTES = 512 << 10  # the first read; the next one is twice as large if it was quick
+LEAST_BYTES = 64 << 10
+SLOW_S = 0.2
+QUICK_S = 0.05
 
 
 class TensorRead(NamedTuple):
@@ -26,6 +35,7 @@ class TensorRead(NamedTuple):
 
 
 OpenFile = Callable[[Path], BinaryIO]
+GoOn = Callable[[], None]  # called before each read; what it raises ends the reading
 
 
 def open_weights(file: Path) -> BinaryIO:
@@ -36,19 +46,21 @@ def open_weights(file: Path) -> BinaryIO:
 class WeightFiles:
     """Open files of one thread."""
 
-    def __init__(self, open_file: OpenFile = open_weights) -> None:
+    def __init__(self, open_file: OpenFile = open_weights, clock: Callable[[], float] = time.perf_counter) -> None:
         self._open_file = open_file
+        self._clock = clock
         self._open: dict[Path, BinaryIO] = {}
         self._room = memoryview(bytearray())
+        self._most_bytes = FIRST_BYTES
 
-    def read(self, piece: TensorRead) -> int:
+    def read(self, piece: TensorRead, go_on: GoOn = lambda: None) -> int:
         """Fill the target; as few bytes as the system gives at once are read on. Returns their number.
 
         Raises:
             ModelFileError: the file ended early or could not be read.
         """
         entry, size = piece.entry, piece.target.nbytes
-        done = self._fill(entry.file, piece.offset, piece.target)
+        done = self._fill(entry.file, piece.offset, piece.target, go_on)
         if done < size:
             raise ModelFileError(
                 f"{entry.file.name} ended inside tensor {entry.name}.",
@@ -59,26 +71,26 @@ class WeightFiles:
             )
         return size
 
-    def read_all(self, pieces: Sequence[TensorRead]) -> int:
+    def read_all(self, pieces: Sequence[TensorRead], go_on: GoOn = lambda: None) -> int:
         """Fill all targets of neighbours in one file (see `neighbours`). Returns the number of their bytes.
 
         Raises:
             ModelFileError: as `read`.
         """
         if len(pieces) == 1:
-            return self.read(pieces[0])
+            return self.read(pieces[0], go_on)
         first, last = pieces[0], pieces[-1]
         span = last.offset + last.target.nbytes - first.offset
         if self._room.nbytes < span:
             self._room = memoryview(bytearray(TOGETHER_BYTES))
-        if self._fill(first.entry.file, first.offset, self._room[:span]) < span:
-            return sum(map(self.read, pieces))  # says where the file ends
+        if self._fill(first.entry.file, first.offset, self._room[:span], go_on) < span:
+            return sum(self.read(piece, go_on) for piece in pieces)  # says where the file ends
         for piece in pieces:
             start = piece.offset - first.offset
             piece.target[:] = self._room[start : start + piece.target.nbytes]
         return sum(piece.target.nbytes for piece in pieces)
 
-    def _fill(self, file: Path, offset: int, target: memoryview) -> int:
+    def _fill(self, file: Path, offset: int, target: memoryview, go_on: GoOn) -> int:
         """Read until the target is full or the file ends; the number of bytes."""
         done, size = 0, target.nbytes
         try:
@@ -87,10 +99,13 @@ class WeightFiles:
                 stream = self._open[file] = self._open_file(file)
             stream.seek(offset)
             while done < size:
-                got = stream.readinto(target[done:])  # type: ignore[attr-defined]
+                go_on()
+                asked, began_s = min(size - done, self._most_bytes), self._clock()
+                got = stream.readinto(target[done : done + asked])  # type: ignore[attr-defined]
                 if not got:
                     break
                 done += got
+                self._learn(asked, self._clock() - began_s)
         except OSError as cause:
             raise ModelFileError(
                 f"{file.name} could not be read: {cause.strerror}.",
@@ -98,6 +113,13 @@ class WeightFiles:
                 file=file.name,
             ) from cause
         return done
+
+    def _learn(self, nbytes: int, took_s: float) -> None:
+        """How much to ask for next, after a read of so many bytes."""
+        if took_s > SLOW_S:
+            self._most_bytes = max(nbytes // 2, LEAST_BYTES)
+        elif took_s < QUICK_S and nbytes == self._most_bytes:
+            self._most_bytes *= 2
 
     def close(self) -> None:
         """Close all files."""

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from engine.checkpoint import weight_files
+from engine.checkpoint.meter import LoadCancelledError
 from engine.checkpoint.weight_files import (
+    FIRST_BYTES,
     GAP_BYTES,
     SMALL_BYTES,
     TOGETHER_BYTES,
@@ -127,3 +129,41 @@ def test_room_for_runs_is_made_only_when_there_is_one(file: Path, opened: Opened
     files.read_all(_pieces(file, [(5, 10)]))
     assert files._room.nbytes == 0
     assert weight_files.TOGETHER_BYTES >= SMALL_BYTES + GAP_BYTES
+
+
+def test_on_a_slow_disk_reads_become_smaller_so_that_a_stop_is_heard_soon(file: Path) -> None:
+    """A share that gives 1 MiB a second: after a second at most, whoever waits is asked again."""
+    now = [0.0]
+    asked: list[tuple[float, int]] = []
+
+    def answer(target: memoryview) -> None:
+        asked.append((now[0], target.nbytes))
+        now[0] += target.nbytes / (1 << 20)
+
+    files = WeightFiles(Disk(answer).open, clock=lambda: now[0])
+    (piece,) = _pieces(file, [(5, SIZE - 5)])
+    files.read(piece)
+    files.close()
+    assert piece.target == CONTENT[5:]
+    assert max(size for _, size in asked) <= FIRST_BYTES
+    assert asked[1][1] < FIRST_BYTES and asked[2][1] <= 256 << 10
+
+
+def test_on_a_quick_disk_reads_become_whole_pieces(file: Path) -> None:
+    disk = Disk(lambda target: None)
+    files = WeightFiles(disk.open, clock=lambda: 0.0)
+    for piece in _pieces(file, [(5, SIZE - 5)] * 3):
+        files.read(piece)
+    files.close()
+    assert disk.reads == 6  # 512 KiB, 1 MiB and what is left; 2 MiB and what is left; all at once
+
+
+def test_who_waits_is_asked_before_every_read(file: Path, opened: Opened) -> None:
+    def go_on() -> None:
+        if disk.reads == 3:
+            raise LoadCancelledError
+
+    disk = Disk(lambda target: 1000)
+    with pytest.raises(LoadCancelledError):
+        opened(disk.open).read(_pieces(file, [(5, SIZE - 5)])[0], go_on)
+    assert disk.reads == 3
