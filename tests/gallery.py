@@ -2,7 +2,7 @@
 
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import cast
@@ -18,21 +18,21 @@ from app.orphans.verdicts import Orphan
 from app.planning.held import Held
 from app.planning.others import Program
 from app.planning.wishes import Wishes
-from app.ui import notices, tray_glyph
+from app.ui import tray_glyph
 from app.ui.crash_fix import crash_fix
 from app.ui.main_window import MainWindow
-from app.ui.notices import Action, Notice
+from app.ui.notices import Notice
 from app.ui.pages.split_page import SplitPage
 from app.ui.split_inputs import SplitInputs
 from app.ui.split_notices import NoticeInputs, compose
-from app.ui.split_plan import Question, answer
+from app.ui.split_plan import Question, answer, gain, left_over
 from app.ui.split_presenter import present
 from app.ui.theme import Theme, ThemeChoice, ui_font
 from app.ui.tray import Tray
 from app.ui.tray_view import TrayInputs, tray
 from app.ui.widgets.rail import RailEntry
 from app.ui.window_memory import WindowMemory
-from engine.contract.facts import Reading, Source
+from engine.contract.facts import HardwareFacts, Reading, Source
 from engine.contract.processes import ProcessIdentity
 from engine.contract.units import GIB
 from engine.system.protocols import MemoryUse
@@ -55,7 +55,6 @@ class Scene:
     notices: tuple[Notice, ...] = ()
     use: MemoryUse = _IDLE
     pinned_bytes: int | None = 0
-    quota_bytes: int | None = int(95.6 * GIB)
     size: tuple[int, int] = (1180, 800)
 
 
@@ -71,19 +70,14 @@ def an_orphan() -> Orphan:
         identities=(ProcessIdentity(pid=18244, create_time=datetime(2026, 9, 1, 13, 41).timestamp()),),
         name="python.exe",
         command_line="python.exe -m engine serve plan.json",
-        reason="Its parent process is gone and it is in the ledger of an earlier run.",
+        reason="Its parent ended (PID 16804); it is in the ledger of an earlier run.",
         confidence="ours",
         preselected=True,
         rss_bytes=int(28.9 * GIB),
         gpu_bytes=int(14.2 * GIB),
+        gpu_shared_bytes=int(28.9 * GIB),
         age_s=1500,
     )
-
-
-def _problem(inputs: SplitInputs, *actions: Action) -> Notice:
-    problem = inputs.problem or inputs.session.problem
-    assert problem is not None
-    return notices.of_problem(problem, *actions, dismissable=inputs.problem is None)
 
 
 def _after_crash(inputs: SplitInputs, now: datetime) -> tuple[Notice, ...]:
@@ -93,60 +87,107 @@ def _after_crash(inputs: SplitInputs, now: datetime) -> tuple[Notice, ...]:
     return compose(NoticeInputs(inputs, now, crash_fix=fix))
 
 
-def _refused(now: datetime) -> tuple[SplitInputs, tuple[Notice, ...]]:
-    """Other programs hold the RAM; ending a left-over engine is not enough."""
-    short = samples.BIG.model_copy(update={"ram_available": Reading(value=40 * GIB, source=Source.READ)})
-    held = (Held(18244, "python.exe", int(28.9 * GIB)),)
-    programs = (Program("game.exe", 61 * GIB), Program("browser.exe", 12 * GIB))
-    question = Question(samples.MINIMAX, short, Wishes(), Path("/models/sample"), held, programs)
-    found = answer(question)
+def _read(gib: float) -> Reading:
+    return Reading(value=int(gib * GIB), source=Source.READ)
+
+
+def _pc(
+    *, vram: tuple[float, float], ram: tuple[float, float], pins: float = 0.0, name: str = "RTX 5090"
+) -> HardwareFacts:
+    """A Windows PC by GiB in use and in total; `pins` are held by others. A probe was refused beyond 106.2 GiB."""
+    gpu = samples.BIG.gpus[0].model_copy(
+        update={
+            "name": f"NVIDIA GeForce {name}",
+            "vram_used": _read(vram[0]),
+            "vram_total": _read(vram[1]),
+            "shared_limit": _read(ram[1] / 2),
+            "shared_used": _read(pins),
+        }
+    )
+    probed = Reading(value=int(106.2 * GIB), source=Source.MEASURED)
+    return samples.BIG.model_copy(
+        update={
+            "gpus": (gpu,),
+            "ram_total": _read(ram[1]),
+            "ram_available": _read(ram[1] - ram[0]),
+            "pin_probed": probed if ram[1] > 150 else Reading(value=int(70.0 * GIB), source=Source.MEASURED),
+        }
+    )
+
+
+def _planned(question: Question, now: datetime, orphans: tuple[Orphan, ...] = ()) -> Scene:
+    """What the planner says, and what the page makes of it."""
+    found, facts = answer(question), question.facts
     inputs = SplitInputs(
         model_name=samples.MINIMAX.name,
         shape=samples.MINIMAX,
-        facts=short,
+        facts=facts,
+        wishes=question.wishes,
+        plan=found.plan,
         drawn=found.drawn,
         problem=found.problem,
         stops=found.stops,
         quota=found.quota,
+        left_over=left_over(orphans),
     )
-    return inputs, compose(NoticeInputs(inputs, now, largest_context=found.largest_context))
+    won = gain(question, orphans) if orphans else ""
+    told = NoticeInputs(inputs, now, largest_context=found.largest_context, orphans=orphans, gain=won)
+    gpu, total = facts.gpus[0], facts.ram_total.value or 0
+    used = total - (facts.ram_available.value or 0)
+    use = MemoryUse(used, total, gpu.vram_used.value, gpu.vram_total.value)
+    return Scene(inputs, compose(told), use, pinned_bytes=gpu.shared_used.value or 0)
+
+
+def _over(now: datetime) -> Scene:
+    """The user wants more context than the RAM has room for layers."""
+    small = _pc(vram=(0.7, 47.5), ram=(9.8, 127.7), name="RTX 6000")
+    return _planned(Question(samples.MINIMAX, small, Wishes(context_tokens=150_016), Path("/models/sample")), now)
+
+
+def _orphan(now: datetime) -> Scene:
+    """A left-over engine holds VRAM, RAM and pins."""
+    held = _pc(vram=(15.1, 31.8), ram=(44.7, 191.7), pins=28.9)
+    return _planned(Question(samples.MINIMAX, held, Wishes(), Path("/models/sample")), now, (an_orphan(),))
+
+
+def _refused(now: datetime) -> Scene:
+    """Other programs hold the RAM; ending a left-over engine is not enough."""
+    short = samples.BIG.model_copy(update={"ram_available": Reading(value=40 * GIB, source=Source.READ)})
+    held = (Held(18244, "python.exe", int(28.9 * GIB)),)
+    programs = (Program("game.exe", 61 * GIB), Program("browser.exe", 12 * GIB))
+    return _planned(Question(samples.MINIMAX, short, Wishes(), Path("/models/sample"), held, programs), now)
 
 
 def scenes() -> dict[str, Scene]:
     """Every state, by name."""
-    gain = "Without it, 5 more layers fit in VRAM."
     now = datetime(2026, 9, 1, 14, 6)
-    over = samples.over()
-    too_long = (_problem(over, Action("Use the largest context that fits", "largest", "primary")),)
+    over, unreadable = _over(now), samples.unreadable()
     return {
         "split": Scene(samples.with_speed(samples.stopped(), runs=3)),
         "measured": Scene(
             samples.with_speed(samples.stopped()),
             (Notice("ok", "Measured: 98.2 GiB of RAM can be pinned, its speed in 6.0 s", "The driver refused more."),),
         ),
-        "measuring": Scene(samples.measuring(), pinned_bytes=int(41 * GIB), quota_bytes=None),
+        "measuring": Scene(samples.measuring(), pinned_bytes=int(41 * GIB)),
         "loading": Scene(samples.loading(), use=_LOADED, pinned_bytes=int(51.8 * GIB)),
         "ready": Scene(samples.ready(), use=_LOADED, pinned_bytes=int(95.5 * GIB)),
         "settled": Scene(
             samples.settled(), compose(NoticeInputs(samples.settled(), now)), use=_LOADED, pinned_bytes=int(89.8 * GIB)
         ),
-        "orphan": Scene(samples.orphan(), (notices.of_orphan(an_orphan(), now, gain),), pinned_bytes=int(28.9 * GIB)),
-        "over": Scene(over, too_long),
-        "unknown": Scene(
-            samples.unknown_quota(), compose(NoticeInputs(samples.unknown_quota(), now)), quota_bytes=None
-        ),
+        "orphan": _orphan(now),
+        "over": over,
+        "unknown": Scene(samples.unknown_quota(), compose(NoticeInputs(samples.unknown_quota(), now))),
         "crashed": Scene(samples.pins_refused(), _after_crash(samples.pins_refused(), now)),
-        "nogpu": Scene(samples.no_gpu(), use=_SMALL, quota_bytes=None),
-        "simulated": Scene(samples.simulated(), use=_SMALL, quota_bytes=None),
-        "refused": Scene(*_refused(now)),
-        "unreadable": Scene(samples.unreadable(), (_problem(samples.unreadable()),)),
+        "nogpu": Scene(samples.no_gpu(), use=_SMALL),
+        "simulated": Scene(samples.simulated(), use=_SMALL),
+        "refused": _refused(now),
+        "unreadable": Scene(unreadable, compose(NoticeInputs(unreadable, now, removable=True))),
         "nomodel": Scene(SplitInputs()),
         "many": Scene(samples.many_layers()),
-        "small": Scene(over, too_long, size=(880, 600)),
+        "small": replace(over, size=(880, 600)),
         "narrow": Scene(
             samples.unknown_quota(),
             compose(NoticeInputs(samples.unknown_quota(), now)),
-            quota_bytes=None,
             size=(900, 800),
         ),
     }
@@ -166,7 +207,13 @@ def build(theme: Theme, scene: Scene, folder: Path) -> MainWindow:
     page.show_models((entry,) if entry else (), entry)
     page.show_view(present(scene.inputs))
     page.show_notices(scene.notices)
-    window.rail.show_memory(scene.use, pinned_bytes=scene.pinned_bytes, quota_bytes=scene.quota_bytes)
+    quota = scene.inputs.quota if scene.inputs.on_gpu else None
+    window.rail.show_memory(
+        scene.use,
+        pinned_bytes=scene.pinned_bytes,
+        quota_bytes=None if quota is None else quota.pool_bytes,
+        assumed=quota is not None and not quota.tried,
+    )
     return window
 
 

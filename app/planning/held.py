@@ -21,7 +21,8 @@ class Held:
     def words(self) -> str:
         """ "python.exe (PID 4188), which holds 30.1 GiB of RAM and 14.3 GiB of VRAM"."""
         pools = ((self.ram_bytes, "RAM"), (self.vram_bytes, "VRAM"), (self.pinned_bytes, "pinned memory"))
-        amounts = " and ".join(f"{gib(size)} of {pool}" for size, pool in pools if size)
+        *most, last = [f"{gib(size)} of {pool}" for size, pool in pools if size] or [""]
+        amounts = f"{', '.join(most)} and {last}" if most else last
         return f"{self.name} (PID {self.pid})" + (f", which holds {amounts}" if amounts else "")
 
 

@@ -29,6 +29,7 @@ class PinQuota:
     terms: tuple[Term, ...] = ()
     ceiling_bytes: int | None = None  # what the operating system would never exceed: half of RAM on Windows
     must_measure: bool = False  # a rule that is known to be far off in both directions
+    held_bytes: int = 0  # by other programs now, of the same pool and not in `bytes`
 
     @property
     def proven(self) -> bool:
@@ -65,7 +66,8 @@ def _beside_others(facts: HardwareFacts, quota: PinQuota) -> PinQuota:
     excess = quota.bytes - max(0, gpu.shared_limit.value - gpu.shared_used.value)
     if excess <= 0:
         return quota
-    return replace(quota, bytes=quota.bytes - excess, terms=(*quota.terms, Term("held by other programs now", -excess)))
+    terms = (*quota.terms, Term("held by other programs now", -excess))
+    return replace(quota, bytes=quota.bytes - excess, terms=terms, held_bytes=gpu.shared_used.value)
 
 
 def _expected(facts: HardwareFacts, ceiling: int | None) -> PinQuota:
@@ -139,4 +141,4 @@ def _windows(facts: HardwareFacts, ceiling: int | None) -> PinQuota:
         left = summed(*terms, Term(f"kept to {ASSUMED_SHARE:.0%} of RAM until measured", -excess))
     source = Source.ASSUMED if used is None else Source.READ
     reason = "assumed; use by other programs is not known" if used is None else "read from Windows, not measured"
-    return PinQuota(left.bytes, source, reason, left.terms, ceiling)
+    return PinQuota(left.bytes, source, reason, left.terms, ceiling, held_bytes=used or 0)

@@ -8,7 +8,13 @@ from app.planning.others import Program
 def held_by(verdicts: Verdicts) -> tuple[Held, ...]:
     """Left-over trees that are provably ours, by the process to name when one is offered for ending."""
     return tuple(
-        Held(pid=orphan.pids[0], name=orphan.name, ram_bytes=orphan.rss_bytes or 0, vram_bytes=orphan.gpu_bytes or 0)
+        Held(
+            pid=orphan.pids[0],
+            name=orphan.name,
+            ram_bytes=orphan.rss_bytes or 0,
+            vram_bytes=orphan.gpu_bytes or 0,
+            pinned_bytes=orphan.gpu_shared_bytes or 0,
+        )
         for orphan in verdicts.orphans
         if orphan.confidence == "ours"
     )

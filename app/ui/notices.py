@@ -88,7 +88,7 @@ def of_orphan(orphan: Orphan, now: datetime, gain: str = "", *, ending: bool = F
     to end, and its memory is awaited."""
     started = datetime.fromtimestamp(orphan.started_s)
     clock = f"{started:%H:%M}" if started.date() == now.date() else f"{started:%Y-%m-%d %H:%M}"
-    held = " and ".join(_held(orphan))
+    held = _held(orphan)
     ours = orphan.confidence == "ours"
     children = f" and {len(orphan.pids) - 1} of its children" if len(orphan.pids) > 1 else ""
     text = f"{orphan.name}, PID {orphan.pids[0]}{children}. Started {clock}. {orphan.reason}"
@@ -108,12 +108,11 @@ def of_orphan(orphan: Orphan, now: datetime, gain: str = "", *, ending: bool = F
     )
 
 
-def _held(orphan: Orphan) -> list[str]:
-    held = []
-    if orphan.gpu_bytes:
-        held.append(f"{gib(orphan.gpu_bytes)} of VRAM")
-    if orphan.rss_bytes:
-        held.append(f"{gib(orphan.rss_bytes)} of RAM")
+def _held(orphan: Orphan) -> str:
+    pools = ((orphan.gpu_bytes, "VRAM"), (orphan.rss_bytes, "RAM"))
+    held = " and ".join(f"{gib(size)} of {pool}" for size, pool in pools if size)
+    if held and orphan.gpu_shared_bytes:  # what Windows counts as shared is not only what was pinned
+        held += f"; about {gib(orphan.gpu_shared_bytes)} of RAM are pinned"
     return held
 
 

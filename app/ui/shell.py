@@ -228,5 +228,10 @@ class Shell(QObject):
         if simulated is not None:
             use = MemoryUse(use.ram_used, use.ram_total, held[Pool.VRAM], simulated.vram_bytes)
         pinned = use.shared_used if use.shared_used is not None else held[Pool.PINNED]
-        quota = inputs.quota.bytes if inputs.quota is not None and inputs.on_gpu else None
-        self._window.rail.show_memory(use, pinned_bytes=pinned, quota_bytes=quota)
+        quota = inputs.quota if inputs.on_gpu else None
+        self._window.rail.show_memory(
+            use,
+            pinned_bytes=pinned,
+            quota_bytes=None if quota is None else quota.pool_bytes,
+            assumed=quota is not None and not quota.tried,
+        )

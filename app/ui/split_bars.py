@@ -91,14 +91,15 @@ def _pinned(inputs: SplitInputs, lines: tuple[LedgerLine, ...]) -> Bar | None:
     quota = inputs.quota
     if quota is None:
         return None
-    segments, residency = _segments(lines, Pool.PINNED), inputs.session.residency
+    residency = inputs.session.residency
+    segments = (*_others(quota.held_bytes, inputs.left_over.pinned_bytes), *_segments(lines, Pool.PINNED))
     if residency is not None and lines is residency.ledger_settled:
         granted = pin_cap(residency)
         if granted is not None and granted < quota.bytes:
             at = f" at {inputs.ready_at}" if inputs.ready_at else ""
-            total = max(granted, sum(segment.bytes for segment in segments))
+            total = max(granted + quota.held_bytes, sum(segment.bytes for segment in segments))
             return Bar("Pinned quota", segments, total, f"refused above this{at} (was {gib(quota.bytes)})")
-    return Bar("Pinned quota", segments, quota.bytes, quota.reason)
+    return Bar("Pinned quota", segments, quota.pool_bytes, quota.reason)
 
 
 def _probing(measuring: Measuring, quota: QuotaFacts | None) -> Bar:

@@ -23,6 +23,12 @@ class QuotaFacts:
     reason: str = ""
     rule: str = ""  # how it was assumed
     ceiling_bytes: int | None = None  # what the system names as its limit
+    held_bytes: int = 0  # by other programs now, beside `bytes`
+
+    @property
+    def pool_bytes(self) -> int:
+        """All that can be pinned, whoever holds it."""
+        return self.bytes + self.held_bytes
 
     @property
     def assumed(self) -> bool:
@@ -40,6 +46,7 @@ class LeftOver:
 
     vram_bytes: int = 0
     ram_bytes: int = 0
+    pinned_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,18 +4,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from app.orphans.verdicts import Orphan
-from app.planning.held import Held
+from app.orphans.verdicts import Orphan, Verdicts
+from app.planning.held import Held, facts_without
 from app.planning.others import Program
 from app.planning.planner import make_plan
 from app.planning.quota import pin_quota
 from app.planning.stops import SliderStops, slider_stops
 from app.planning.wishes import Wishes
+from app.supervision.held import held_by
 from app.ui.split_inputs import LeftOver, QuotaFacts
 from app.ui.wording import layers
 from engine.contract.errors import Problem, SplitpinError, UsageError
 from engine.contract.estimate import KV_PAGE_TOKENS
-from engine.contract.facts import UNKNOWN, HardwareFacts, Reading, Source
+from engine.contract.facts import UNKNOWN, HardwareFacts, Source
 from engine.contract.plan import MemoryPlan, Tier
 from engine.contract.shape import ModelShape
 
@@ -108,23 +109,15 @@ def gain(question: Question, orphans: Sequence[Orphan]) -> str:
 
 def left_over(orphans: Sequence[Orphan]) -> LeftOver:
     """Memory of the processes that are provably ours."""
-    ours = [orphan for orphan in orphans if orphan.confidence == "ours"]
-    return LeftOver(sum(o.gpu_bytes or 0 for o in ours), sum(o.rss_bytes or 0 for o in ours))
+    held = held_by(Verdicts(orphans=tuple(orphans)))
+    return LeftOver(
+        sum(one.vram_bytes for one in held), sum(one.ram_bytes for one in held), sum(one.pinned_bytes for one in held)
+    )
 
 
 def _without(question: Question, orphans: Sequence[Orphan]) -> Question:
-    held = left_over(orphans)
-    facts = question.facts
-    gpus = tuple(
-        gpu.model_copy(update={"vram_used": _less(gpu.vram_used, held.vram_bytes)}) if gpu is facts.cuda_gpu else gpu
-        for gpu in facts.gpus
-    )
-    freed = {"ram_available": _less(facts.ram_available, -held.ram_bytes), "gpus": gpus}
-    return replace(question, facts=facts.model_copy(update=freed))
-
-
-def _less(reading: Reading, amount_bytes: int) -> Reading:
-    return reading if reading.value is None else reading.model_copy(update={"value": reading.value - amount_bytes})
+    held = held_by(Verdicts(orphans=tuple(orphans)))
+    return replace(question, facts=facts_without(question.facts, held)) if held else question
 
 
 def _drawn(question: Question, largest: int | None) -> MemoryPlan | None:
@@ -153,4 +146,4 @@ def _quota(question: Question) -> QuotaFacts | None:
     if found.bytes is None:
         return None  # only RAM limits
     rule = found.terms[0].what if found.source is Source.ASSUMED and found.terms else ""
-    return QuotaFacts(found.bytes, found.source, found.reason, rule, found.ceiling_bytes)
+    return QuotaFacts(found.bytes, found.source, found.reason, rule, found.ceiling_bytes, found.held_bytes)

@@ -9,6 +9,9 @@ from app.ui.theme import Theme, color, ui_font
 from app.ui.widgets.tier_paint import rounded
 from app.ui.wording import gib_of
 from engine.contract.plan import Tier
+from engine.contract.units import GIB, gib
+
+_WORTH_A_WORD_BYTES = GIB // 20
 
 
 class MiniBar(QWidget):
@@ -21,16 +24,24 @@ class MiniBar(QWidget):
         self._tier = tier
         self._used_bytes = 0
         self._total_bytes = 0
+        self._numbers = ""
         self.setFixedHeight(40)
         self.hide()
 
-    def show_use(self, used_bytes: int | None, total_bytes: int | None) -> None:
+    def show_use(self, used_bytes: int | None, total_bytes: int | None, *, assumed: bool = False) -> None:
+        """`assumed`: nobody has measured the total, so it is drawn and not written."""
         known = used_bytes is not None and bool(total_bytes)
         self.setVisible(known)
-        if used_bytes is None or not total_bytes or (used_bytes, total_bytes) == (self._used_bytes, self._total_bytes):
+        if used_bytes is None or not total_bytes:
             return
-        self._used_bytes, self._total_bytes = used_bytes, total_bytes
-        said = f"{self._title}: {gib_of(used_bytes, total_bytes)}"
+        numbers = gib_of(used_bytes, total_bytes)
+        if assumed:
+            numbers = gib(used_bytes) if used_bytes >= _WORTH_A_WORD_BYTES else "not measured"
+        shown = (used_bytes, total_bytes, numbers)
+        if shown == (self._used_bytes, self._total_bytes, self._numbers):
+            return
+        self._used_bytes, self._total_bytes, self._numbers = shown
+        said = f"{self._title}: {numbers}"
         self.setAccessibleName(said)
         self.setToolTip(said)
         self.update()
@@ -48,7 +59,7 @@ class MiniBar(QWidget):
         middle = Qt.AlignmentFlag.AlignVCenter
         painter.drawText(row, middle | (Qt.AlignmentFlag.AlignHCenter if narrow else middle), self._title)
         if not narrow:
-            painter.drawText(row, middle | Qt.AlignmentFlag.AlignRight, gib_of(self._used_bytes, self._total_bytes))
+            painter.drawText(row, middle | Qt.AlignmentFlag.AlignRight, self._numbers)
         bar = QRectF(pad, 22, row.width(), 4)
         painter.fillPath(rounded(bar, 2), color(t.free))
         bar.setWidth(max(4.0, bar.width() * min(1.0, self._used_bytes / max(1, self._total_bytes))))

@@ -155,8 +155,10 @@ class Rail(QWidget):
         """Icons only."""
         self.setFixedWidth(NARROW_PX if narrow else WIDE_PX)
 
-    def show_memory(self, use: MemoryUse, *, pinned_bytes: int | None, quota_bytes: int | None) -> None:
-        """Live readings; bars of memory this machine does not have are hidden."""
+    def show_memory(
+        self, use: MemoryUse, *, pinned_bytes: int | None, quota_bytes: int | None, assumed: bool = False
+    ) -> None:
+        """Live readings; bars of memory this machine does not have are hidden. `assumed`: so is the quota."""
         self.vram.show_use(use.vram_used, use.vram_total)
-        self.pinned.show_use(pinned_bytes, quota_bytes)
+        self.pinned.show_use(pinned_bytes, quota_bytes, assumed=assumed)
         self.ram.show_use(use.ram_used, use.ram_total)

@@ -127,6 +127,7 @@ def test_what_was_tried_before_is_had_again_only_as_far_as_others_leave_it() -> 
     assert quota.bytes == gib_bytes(31.5) - gib_bytes(20)
     assert sum(term.bytes for term in quota.terms) == quota.bytes
     assert quota.terms[-1].what == "held by other programs now"
+    assert quota.held_bytes == gib_bytes(20)
 
 
 def test_on_linux_only_a_refusal_makes_a_quota() -> None:

@@ -29,6 +29,13 @@ def test_only_what_is_provably_ours_is_offered_and_unknown_bytes_count_nothing()
     )
 
 
+def test_what_a_left_over_engine_has_pinned_comes_back_with_its_end() -> None:
+    pins = _orphan(10, "ours", 30 * GIB, None).model_copy(update={"gpu_shared_bytes": 28 * GIB})
+    [held] = held_by(Verdicts(orphans=(pins,)))
+    assert held.pinned_bytes == 28 * GIB
+    assert held.words == "python.exe (PID 10), which holds 30.0 GiB of RAM and 28.0 GiB of pinned memory"
+
+
 def test_other_programs_are_told_with_what_they_hold() -> None:
     use = ProgramUse(name="game.exe", rss_bytes=5 * GIB, gpu_bytes=GIB)
     assert programs_of(Verdicts(programs=(use,))) == (Program("game.exe", 5 * GIB, GIB),)

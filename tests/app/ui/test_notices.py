@@ -69,6 +69,12 @@ def test_a_left_over_process_is_shown_with_pid_start_bytes_and_gain() -> None:
     assert [action.label for action in notice.actions] == ["End process"]
 
 
+def test_about_what_a_left_over_process_has_pinned_is_said() -> None:
+    pins = an_orphan().model_copy(update={"gpu_shared_bytes": int(20.5 * GIB)})
+    text = notices.of_orphan(pins, NOW).text
+    assert "It holds 14.2 GiB of VRAM and 28.9 GiB of RAM; about 20.5 GiB of RAM are pinned." in text
+
+
 def test_a_tree_is_ended_as_a_whole_and_the_button_says_how_many() -> None:
     notice = notices.of_orphan(an_orphan(pids=(7, 8, 9)), NOW)
     assert notice.actions[0].label == "End 3 processes"

@@ -6,7 +6,7 @@ import pytest
 
 from app.planning.wishes import Wishes
 from app.ui.split_plan import Question, answer, gain, largest_context, left_over
-from engine.contract.facts import Reading, Source
+from engine.contract.facts import UNKNOWN, Reading, Source
 from engine.contract.plan import Tier
 from engine.contract.units import GIB
 from engine.system.recorded import RecordedMachine
@@ -76,6 +76,26 @@ def test_what_ending_a_process_would_win_is_counted_in_layers(tmp_path: Path) ->
     more = then.layers_in(Tier.VRAM) - now.layers_in(Tier.VRAM)
     assert more > 5
     assert gain(crowded, [an_orphan()]).startswith(f"Without it, {more} more layers fit in VRAM")
+
+
+def test_pins_that_come_back_with_the_end_of_a_process_are_won(tmp_path: Path) -> None:
+    asked = question(tmp_path, MIDDLE)
+    limit, held = (asked.facts.ram_total.value or 0) // 2, 20 * GIB
+    pool = {"shared_limit": _read(limit), "shared_used": _read(held)}
+    facts = asked.facts.model_copy(
+        update={
+            "gpus": (asked.facts.gpus[0].model_copy(update=pool), *asked.facts.gpus[1:]),
+            "pin_measured": UNKNOWN,
+            "pin_probed": _read(limit),
+        }
+    )
+    pins = an_orphan().model_copy(update={"gpu_bytes": 0, "rss_bytes": 0, "gpu_shared_bytes": held})
+    won = gain(Question(asked.shape, facts, asked.wishes, tmp_path), [pins])
+    assert won.endswith("more layers can be pinned.")
+
+
+def _read(amount_bytes: int) -> Reading:
+    return Reading(value=amount_bytes, source=Source.READ)
 
 
 def test_a_process_that_holds_nothing_wins_nothing(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from app.core.session import EngineStage, ReadSpan, SessionState
 from app.planning.wishes import Wishes
-from app.ui.split_inputs import SplitInputs
+from app.ui.split_inputs import LeftOver, SplitInputs
 from app.ui.split_presenter import NO_GPU, present
 from app.ui.split_view import Marker, Tile
 from engine.contract.events import Loading
@@ -225,6 +225,16 @@ def test_memory_of_a_left_over_process_is_a_segment_of_its_own() -> None:
     assert {segment.name: segment.bytes for segment in vram.segments}["Other apps"] == pytest.approx(
         0.9 * GIB, rel=0.01
     )
+
+
+def test_pins_of_a_left_over_process_take_their_part_of_the_quota() -> None:
+    held = replace(samples.QUOTA, bytes=int(66.7 * GIB), held_bytes=int(29.0 * GIB))
+    inputs = replace(samples.orphan(), quota=held, left_over=LeftOver(pinned_bytes=int(28.9 * GIB)))
+    [quota] = [bar for bar in present(inputs).bars if bar.title == "Pinned quota"]
+    parts = {segment.name: segment.bytes for segment in quota.segments}
+    assert parts["Left-over process"] == int(28.9 * GIB)
+    assert parts["Other apps"] == held.held_bytes - int(28.9 * GIB)
+    assert quota.total_bytes == held.bytes + held.held_bytes
 
 
 def test_after_a_refusal_the_quota_is_what_was_granted_and_says_what_it_was() -> None:

@@ -184,6 +184,17 @@ def test_an_unknown_total_hides_its_bar(qtbot: QtBot, theme: Theme) -> None:
     assert mini.accessibleName() == "VRAM: 1.0 of 2.0 GiB"
 
 
+def test_a_total_that_nobody_measured_is_not_written_as_if_it_were_known(qtbot: QtBot, theme: Theme) -> None:
+    mini = MiniBar(theme, "Pinned", Tier.PINNED)
+    qtbot.addWidget(mini)
+    mini.show_use(0, 76 * GIB, assumed=True)
+    assert mini.accessibleName() == "Pinned: not measured"
+    mini.show_use(41 * GIB, 76 * GIB, assumed=True)
+    assert mini.accessibleName() == "Pinned: 41.0 GiB"
+    mini.show_use(41 * GIB, 76 * GIB)
+    assert mini.accessibleName() == "Pinned: 41.0 of 76.0 GiB"
+
+
 @pytest.fixture
 def stack(qtbot: QtBot, theme: Theme) -> BannerStack:
     made = BannerStack(theme)
