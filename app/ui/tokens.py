@@ -23,7 +23,7 @@ class Tokens:
     border_strong: str
     text: str
     text2: str  # secondary, >= 4.5:1 on surface
-    text3: str  # captions, disabled
+    text3: str  # captions, placeholders, disabled; >= 4.5:1 wherever it is written
     accent: str
     accent_hover: str
     on_accent: str
@@ -72,7 +72,7 @@ DARK = Tokens(
     border_strong="#6C7789",
     text="#ECEEF2",
     text2="#A9B1BF",
-    text3="#8791A1",
+    text3="#8D97A7",
     accent="#5AA9F2",
     accent_hover="#7ABBF6",
     on_accent="#0B1622",
@@ -108,7 +108,7 @@ LIGHT = Tokens(
     border_strong="#868E9C",
     text="#1A1D23",
     text2="#545C6A",
-    text3="#69717F",
+    text3="#636B79",
     accent="#0F66BD",
     accent_hover="#0B579F",
     on_accent="#FFFFFF",

@@ -31,7 +31,10 @@ def test_text_can_be_read_on_every_surface(tokens: Tokens) -> None:
     for surface in (tokens.bg, tokens.surface, tokens.inset):
         assert contrast(tokens.text, surface) >= 7
         assert contrast(tokens.text2, surface) >= 4.5
-        assert contrast(tokens.text3, surface) >= 4.0
+    for surface in (tokens.bg, tokens.surface, tokens.inset, tokens.raised, tokens.accent_soft, tokens.error_soft):
+        assert contrast(tokens.text3, surface) >= 4.5
+    for word in (tokens.accent, tokens.warn, tokens.error, tokens.ok):
+        assert contrast(word, tokens.surface) >= 4.5
     assert contrast(tokens.on_accent, tokens.accent) >= 4.5
     for soft, word in (
         (tokens.warn_soft, tokens.text2),
