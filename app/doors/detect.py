@@ -17,7 +17,7 @@ from app.doors.common import (
 )
 from app.doors.output import say, tell
 from app.planning.budgets import budgets
-from app.planning.speed import needed_formats
+from app.planning.figures import needed_formats
 from app.planning.wishes import Wishes
 from app.supervision.ledger import RunLedger
 from app.supervision.may_measure import refuse_measuring

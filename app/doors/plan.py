@@ -235,11 +235,15 @@ def _speed_part(plan: MemoryPlan, facts: HardwareFacts, learned: LearnedStore) -
     """Rates by runs or figures of this PC; a recorded machine has none here."""
     known = None if facts.recorded else learned.experience(facts)
     found = None if known is None else predict(plan, known.rates, known.runs)
-    prefill = None if found is None or found.prefill_tok_s is None else found.prefill_tok_s
+    prefill = None if found is None else found.prefill_tok_s
+    waiting = None if found is None else found.ttft_s
     return {
         "basis": None if found is None else found.basis,
         "decode_tok_s": None if found is None else [found.decode_tok_s.slow, found.decode_tok_s.fast],
         "prefill_tok_s": None if prefill is None else [prefill.slow, prefill.fast],
+        "prompt_tokens": None if found is None or prefill is None else found.prompt_tokens,
+        "prompt_basis": None if found is None or prefill is None else found.prompt_basis,
+        "ttft_s": None if waiting is None else [waiting.slow, waiting.fast],
         "sentence": speed_line(found),
     }
 

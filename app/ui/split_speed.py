@@ -1,6 +1,7 @@
 """The speed of the split on screen: what was measured or seen on this PC, as a range; never a formula's promise."""
 
-from app.planning.speed import Speed, needed_formats, not_measured, number_span, predict, speed_line
+from app.planning.figures import needed_formats, not_measured
+from app.planning.speed import Speed, number_span, predict, speed_line
 from app.ui.split_inputs import SplitInputs
 from app.ui.split_view import SpeedView
 from engine.contract.formats import WeightFormat
@@ -14,7 +15,8 @@ def speed_view(inputs: SplitInputs) -> SpeedView | None:
         return None
     found = known_speed(inputs, plan)
     if found is not None:
-        return SpeedView(number_span(found.decode_tok_s), source_words(found), f"{speed_line(found)}.")
+        prompt = "" if found.prefill_tok_s is None else f"prompts {number_span(found.prefill_tok_s)}"
+        return SpeedView(number_span(found.decode_tok_s), source_words(found), f"{speed_line(found)}.", prompt=prompt)
     if plan.device == "simulated":
         return SpeedView("", "no run of this model yet", "Speed: only runs tell that of a simulated GPU.")
     if inputs.facts is not None and inputs.facts.recorded:
@@ -54,7 +56,9 @@ def missing_words(inputs: SplitInputs, plan: MemoryPlan) -> str:
 
 
 def source_words(speed: Speed) -> str:
-    """ "from 3 runs of this split"."""
+    """ "from 3 runs of this split"; both sources where answers and prompts have different ones."""
+    if speed.prefill_tok_s is not None and speed.prompt_basis != speed.basis:
+        return "from runs and figures" if "figures of this PC" in (speed.basis, speed.prompt_basis) else "from runs"
     runs = f"{speed.runs} run{'' if speed.runs == 1 else 's'}"
     match speed.basis:
         case "runs of this split":

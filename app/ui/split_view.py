@@ -35,6 +35,7 @@ class SpeedView:
     hint: str
     measurable: bool = False  # a click may measure what is missing
     instead: str = "Not known"  # where nothing is known and a click does not help
+    prompt: str = ""  # the same of prompts, where that is known too
 
     @property
     def caption(self) -> str:

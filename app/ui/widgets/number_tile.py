@@ -45,6 +45,7 @@ class NumberTile(QWidget):
         self.column.addWidget(self._caption)
         self._place_value()
         self.column.addWidget(self._detail)
+        self.column.addStretch()  # a tile beside it may have a line more
 
     def _place_value(self) -> None:
         self._value = Label("", _NUMBER_PX, Weight.DemiBold, display=True)
@@ -85,6 +86,7 @@ class SpeedTile(NumberTile):
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         self._link = ActionButton(theme, "Measure now", kind="inplace")
         self._none = Label("", 15, Weight.DemiBold, role="muted")
+        self._prompt = ElidedLabel("", 12)
         super().__init__(parent)
         self._link.clicked.connect(self.measure_wanted)
 
@@ -100,14 +102,18 @@ class SpeedTile(NumberTile):
         row.addStretch()
         self._instead = holder
         self.column.addWidget(holder)
+        self._prompt.setFixedHeight(self._prompt.sizeHint().height())  # nothing below moves when it becomes known
+        self.column.addWidget(self._prompt)
 
     @override
     def _values(self) -> tuple[QWidget, ...]:
-        return tuple(one for one in (self._value, self._link, self._none) if not one.isHidden())
+        return tuple(one for one in (self._value, self._link, self._none, self._prompt) if not one.isHidden())
 
     def show_speed(self, view: SpeedView) -> None:
         """What is known, or the way to know it."""
         self.show_tile(Tile(view.caption, view.value, view.detail))
+        self._prompt.say(view.prompt)
+        self._prompt.say_hint(view.hint)
         self._value.setVisible(bool(view.value))
         self._instead.setVisible(not view.value)
         self._link.setVisible(view.measurable)

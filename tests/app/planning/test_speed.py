@@ -1,26 +1,18 @@
 """Speed: sums of measured figures by hand, corrected by runs, never told without either."""
 
+import math
 from typing import Any
 
 import pytest
 
+from app.planning.figures import Figures
 from app.planning.planner import make_plan
-from app.planning.speed import (
-    Range,
-    Speed,
-    SpeedRun,
-    needed_formats,
-    not_measured,
-    predict,
-    run_of,
-    speed_line,
-)
+from app.planning.speed import PROMPT_SPREAD, Range, Speed, SpeedRun, predict, run_of, speed_line
 from app.planning.wishes import Wishes
-from engine.contract.estimate import bank_bytes
 from engine.contract.facts import HardwareFacts
 from engine.contract.formats import WeightFormat
 from engine.contract.plan import MemoryPlan, SimulatedGpu
-from engine.contract.rates import KERNELS, KernelRates, MeasuredRates
+from engine.contract.rates import KernelRates, MeasuredRates
 from engine.contract.shape import ExpertShape, KvShape, LayerShape, ModelShape
 from engine.contract.units import GIB
 from tests.support.machines import gib_bytes, gpu, machine, measured
@@ -31,7 +23,7 @@ SHAPE = ModelShape(
     family="mixtral",
     hidden_size=1024,
     vocab_size=1024,
-    max_context_tokens=4096,
+    max_context_tokens=8192,
     layers=tuple(LayerShape(index=index, kv=KV, moe=True) for index in range(8)),
     experts=ExpertShape(n_experts=32, top_k=8, width=1024, inner=1024),
     expert_format=WeightFormat.BF16,
@@ -39,14 +31,12 @@ SHAPE = ModelShape(
     dense_bytes=100_000_000,
     source="config",
 )
-BANK = 32 * 3 * 1024 * 1024 * 2
-ACTIVE = 8 * BANK // 4  # of all layers
-CPU = {WeightFormat.BF16: KernelRates(bytes_s=1e10, flops_s=1e11)}
+CPU = {WeightFormat.BF16: KernelRates(bytes_s=1e10, flops_s=1e11, rows=48)}
 RATES = MeasuredRates(device="CPU", threads=8, cpu=CPU, call_s=1e-9, memcpy_bytes_s=1e10, elapsed_s=3)
 WITH_GPU = RATES.model_copy(
     update={
         "device": "card",
-        "gpu": {WeightFormat.BF16: KernelRates(bytes_s=5e11, flops_s=1e14)},
+        "gpu": {WeightFormat.BF16: KernelRates(bytes_s=5e11, flops_s=1e14, rows=390)},
         "gpu_call_s": 1e-9,
         "pinned_copy_bytes_s": 2e10,
         "copy_call_s": 1e-9,
@@ -71,33 +61,24 @@ def test_nothing_is_said_before_something_was_measured() -> None:
     assert speed_line(None) == "Speed: not measured on this PC"
 
 
-def test_on_a_cpu_a_token_takes_as_long_as_its_weights_are_read() -> None:
+def test_figures_are_believed_to_some_extent() -> None:
     plan = _plan()
-    speed = predict(plan, RATES)
-    assert speed is not None
-    kv = 256 * 8 * 4 * 256 * 2
-    slowest = 1e10 / (ACTIVE + 100_000_000 + kv)
-    fastest = 1e10 / (ACTIVE + 100_000_000 - 1024 * 1024 * 2)
-    assert speed.decode_tok_s.slow == pytest.approx(slowest / 1.15, rel=1e-3)
-    assert speed.decode_tok_s.fast == pytest.approx(fastest * 1.15, rel=1e-3)
-    assert speed.basis == "figures of this PC"
+    speed, figures = predict(plan, RATES), Figures(plan, RATES)
+    assert speed is not None and speed.prefill_tok_s is not None
+    assert speed.decode_tok_s.slow == pytest.approx(1 / figures.token_s(slowest=True) / 1.15)
+    assert speed.decode_tok_s.fast == pytest.approx(1 / figures.token_s(slowest=False) * 1.15)
+    assert speed.prompt_tokens == 255, "the longest that leaves room for an answer"
+    assert speed.prefill_tok_s.slow == pytest.approx(255 / figures.prompt_s(255, slowest=True) / PROMPT_SPREAD)
+    assert speed.prefill_tok_s.fast == pytest.approx(255 / figures.prompt_s(255, slowest=False) * PROMPT_SPREAD)
+    assert speed.basis == speed.prompt_basis == "figures of this PC"
 
 
-def test_calls_count_where_weights_are_small() -> None:
-    slow_calls = predict(_plan(), RATES.model_copy(update={"call_s": 1e-3}))
-    assert slow_calls is not None
-    assert slow_calls.decode_tok_s.fast < 1.15 / (8 * (10 + 8) * 1e-3)
-
-
-def test_a_prompt_is_bound_by_operations() -> None:
-    plan = _plan(prefill_chunk=512)
-    speed = predict(plan, RATES)
-    assert speed is not None
-    operations = 2 * 512 * (50_000_000 + 8 * 8 * 3 * 1024 * 1024)
-    waiting = speed.prefill_s(512)
-    assert waiting is not None
-    assert waiting.fast == pytest.approx(operations / 1e11 / 1.15, rel=1e-3)
-    assert waiting.slow > waiting.fast
+def test_waiting_is_told_for_a_long_prompt_where_the_context_has_room_for_one() -> None:
+    speed = predict(_plan(context_tokens=4096 + 256), RATES)
+    assert speed is not None and speed.ttft_s is not None and speed.prefill_tok_s is not None
+    assert speed.prompt_tokens == 4096
+    assert speed.ttft_s.slow == pytest.approx(4096 / speed.prefill_tok_s.slow)
+    assert speed.ttft_s.slow > speed.ttft_s.fast
 
 
 def test_layers_in_vram_are_faster_than_pinned_ones_and_these_than_locked_ones() -> None:
@@ -110,65 +91,73 @@ def test_layers_in_vram_are_faster_than_pinned_ones_and_these_than_locked_ones()
     assert in_vram.decode_tok_s.middle > 5 * locked.decode_tok_s.middle
 
 
-def test_misses_of_pinned_layers_are_between_even_and_favoured_choices() -> None:
-    plan = _plan(DESKTOP, vram_layers=0, pin_cap_bytes=8 * GIB)
-    plan = plan.model_copy(update={"expert_slots": 64})  # of 256: a quarter is held, or a half if some are favoured
-    speed = predict(plan, WITH_GPU)
-    assert speed is not None
-    slow_s = 1 / (speed.decode_tok_s.slow * 1.15) - 0.75 * ACTIVE / 2e10
-    fast_s = 1 / (speed.decode_tok_s.fast / 1.15) - 0.5 * ACTIVE / 2e10
-    assert slow_s == pytest.approx((ACTIVE + 100_000_000 + 256 * 8 * 4 * 256 * 2) / 5e11, rel=0.02)
-    assert fast_s == pytest.approx((ACTIVE + 100_000_000 - 1024 * 1024 * 2) / 5e11, rel=0.02)
-
-
-def test_weights_that_were_not_measured_have_no_prediction() -> None:
-    nvfp4 = SHAPE.model_copy(update={"expert_format": WeightFormat.NVFP4})
-    plan = make_plan(nvfp4, machine(gib_bytes(64)), Wishes(context_tokens=256), model_dir="x")
-    assert predict(plan, RATES) is None
-    assert not_measured(plan, RATES) == (WeightFormat.NVFP4,)
-    assert not_measured(plan, None) == needed_formats(nvfp4) == (WeightFormat.BF16, WeightFormat.NVFP4)
-    assert predict(_plan(DESKTOP), RATES) is None, "a GPU was never measured"
-    assert not_measured(_plan(DESKTOP), RATES) == (WeightFormat.BF16,)
-
-
-def test_packed_experts_are_as_fast_as_their_own_format_was_measured() -> None:
-    nvfp4 = SHAPE.model_copy(update={"expert_format": WeightFormat.NVFP4})
-    plan = make_plan(nvfp4, machine(gib_bytes(64)), Wishes(context_tokens=256), model_dir="x")
-    slow = KernelRates(bytes_s=1e8, flops_s=1e10)
-    speed = predict(plan, RATES.model_copy(update={"cpu": {**CPU, WeightFormat.NVFP4: slow}}))
-    assert speed is not None
-    active = 8 * bank_bytes(nvfp4.experts, WeightFormat.NVFP4) // 4
-    assert speed.decode_tok_s.fast == pytest.approx(1.15 / (active / 1e8 + (1e8 - 1024 * 1024 * 2) / 1e10), rel=1e-3)
-
-
-def test_figures_of_other_kernels_do_not_count() -> None:
-    old = RATES.model_copy(update={"kernels": KERNELS - 1})
-    assert predict(_plan(), old) is None
-    assert not_measured(_plan(), old) == (WeightFormat.BF16,)
-
-
 def test_runs_of_the_same_split_beat_the_figures() -> None:
     plan = _plan()
     one = predict(plan, RATES, [_run(plan, 3.0)])
-    assert one == Speed(Range(3.0 / 1.1, 3.0 * 1.1), one.prefill_tok_s if one else None, "runs of this split", 1)
+    assert one is not None
+    assert (one.decode_tok_s, one.basis, one.runs) == (Range(3.0 / 1.1, 3.0 * 1.1), "runs of this split", 1)
     more = predict(plan, None, [_run(plan, 2.0, 80.0), _run(plan, 4.0, 90.0), _run(plan, 3.0)])
     assert more is not None
     assert (more.decode_tok_s.slow, more.decode_tok_s.fast) == (2.0, 4.0)
     assert more.prefill_tok_s is not None
     assert more.prefill_tok_s.slow < 80.0 < 90.0 < more.prefill_tok_s.fast
+    assert (more.prompt_tokens, more.prompt_basis) == (500, "runs of this split"), "as long as what was seen"
     alone = predict(plan, None, [_run(plan, 3.0)])
-    assert alone is not None and alone.prefill_tok_s is None
+    assert alone is not None and alone.prefill_tok_s is None and alone.ttft_s is None
     assert speed_line(alone) == "About 2.7 to 3.3 tokens a second (runs of this split)"
+
+
+def test_prompts_of_runs_correct_the_sum_of_a_prompt_of_another_length() -> None:
+    plan = _plan(context_tokens=4096 + 256)
+    figures = Figures(plan, RATES)
+
+    def middle(tokens: int) -> float:
+        ends = (tokens / figures.prompt_s(tokens, slowest=slowest) for slowest in (True, False))
+        return Range(*ends).middle
+
+    seen = predict(plan, RATES, [_run(plan, 3.0, middle(500) / 2)])
+    assert seen is not None and seen.prefill_tok_s is not None
+    assert seen.prefill_tok_s.middle == pytest.approx(middle(4096) / 2), "half as fast as expected, at any length"
+    assert (seen.prompt_tokens, seen.prompt_basis) == (4096, "runs of this split")
+
+
+def test_where_only_answers_were_seen_prompts_are_told_by_figures_and_the_line_says_so() -> None:
+    plan = _plan()
+    speed = predict(plan, RATES, [_run(plan, 3.0)])
+    assert speed is not None
+    assert (speed.basis, speed.prompt_basis) == ("runs of this split", "figures of this PC")
+    line = speed_line(speed)
+    assert line.startswith("About 2.7 to 3.3 tokens a second (runs of this split); a prompt of 255 tokens takes ")
+    assert line.endswith(" s (figures of this PC)")
 
 
 def test_runs_of_another_split_correct_the_sum() -> None:
     there, here = _plan(DESKTOP, vram_layers=2, pinned_layers=0), _plan(DESKTOP, vram_layers=6, pinned_layers=0)
     plain_there, plain_here = predict(there, WITH_GPU), predict(here, WITH_GPU)
-    assert plain_there is not None and plain_here is not None
+    assert plain_there is not None and plain_here is not None and plain_here.prefill_tok_s is not None
     half = predict(here, WITH_GPU, [_run(there, plain_there.decode_tok_s.middle / 2)])
-    assert half is not None
+    assert half is not None and half.prefill_tok_s is not None
     assert (half.basis, half.runs) == ("runs of this model", 1)
     assert half.decode_tok_s.middle == pytest.approx(plain_here.decode_tok_s.middle / 2)
+    assert (half.prefill_tok_s, half.prompt_basis) == (plain_here.prefill_tok_s, "figures of this PC")
+    figures = Figures(there, WITH_GPU)
+    seen = math.sqrt(math.prod(500 / figures.prompt_s(500, slowest=slowest) for slowest in (True, False))) / 3
+    third = predict(here, WITH_GPU, [_run(there, 9.0, seen)])
+    assert third is not None and third.prefill_tok_s is not None
+    assert third.prefill_tok_s.middle == pytest.approx(plain_here.prefill_tok_s.middle / 3)
+    assert third.prompt_basis == "runs of this model"
+
+
+def test_a_run_without_a_pinned_side_of_the_ring_is_compared_with_a_sum_without_one() -> None:
+    plan = _plan(DESKTOP, vram_layers=2, pinned_layers=0, context_tokens=4096 + 256)
+    assert plan.ring_staged
+    slow = plan.model_copy(update={"ring_staged": False})
+    figures = Figures(slow, WITH_GPU)
+    seen = math.sqrt(math.prod(500 / figures.prompt_s(500, slowest=slowest) for slowest in (True, False)))
+    there, plain = predict(plan, WITH_GPU, [_run(slow, 9.0, seen)]), predict(plan, WITH_GPU)
+    assert there is not None and there.prefill_tok_s is not None
+    assert plain is not None and plain.prefill_tok_s is not None
+    assert there.prefill_tok_s.middle == pytest.approx(plain.prefill_tok_s.middle), "exactly as fast as expected"
 
 
 def test_runs_of_other_models_and_devices_do_not_matter() -> None:
@@ -196,7 +185,7 @@ def test_short_answers_teach_nothing() -> None:
 
 
 def test_the_line_says_rates_times_and_where_they_are_from() -> None:
-    speed = Speed(Range(9.26, 13.9), Range(100, 204.8), "figures of this PC")
-    assert speed_line(speed, 2048) == (
+    speed = Speed(Range(9.26, 13.9), "figures of this PC", prefill_tok_s=Range(100, 204.8), prompt_tokens=2048)
+    assert speed_line(speed) == (
         "About 9.3 to 14 tokens a second; a prompt of 2,048 tokens takes 10 to 20 s (figures of this PC)"
     )

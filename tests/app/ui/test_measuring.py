@@ -130,7 +130,7 @@ def test_the_words_say_how_sure_a_probe_is(stopped: StopReason | None, title: st
 
 
 def test_the_words_of_a_speed_tell_what_it_means_for_the_split() -> None:
-    speed = Speed(Range(3.0, 14.0), None, "figures of this PC")
+    speed = Speed(Range(3.0, 14.0), "figures of this PC")
     notice = result_notice(Measured(rates=RATES), None, speed)
     assert notice is not None
     assert notice.text == "This split answers with about 3.0 to 14 tokens a second."

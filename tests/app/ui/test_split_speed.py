@@ -12,6 +12,7 @@ def test_runs_of_the_very_split_are_told_with_their_number() -> None:
     found = speed_view(samples.with_speed(samples.stopped(), runs=3))
     assert found is not None
     assert (found.caption, found.value, found.detail) == ("Tokens per second", "8.3 to 10", "from 3 runs of this split")
+    assert found.prompt == "prompts 319 to 386", "310 a second were seen, of a prompt of 900 tokens"
     assert found.hint.startswith("About 8.3 to 10 tokens a second; a prompt of 4,096 tokens takes")
 
 
@@ -21,6 +22,20 @@ def test_figures_give_a_range_and_say_so() -> None:
     assert " to " in found.value
     assert found.detail == "from figures measured here"
     assert not found.measurable
+
+
+def test_prompts_that_were_not_seen_are_told_by_figures_and_both_sources_are_named() -> None:
+    known = samples.with_speed(samples.stopped(), runs=1)
+    assert known.known is not None
+    (run,) = known.known.runs
+    answers = known.known.model_copy(update={"runs": (run.model_copy(update={"prefill_tok_s": None}),)})
+    found = speed_view(replace(known, known=answers))
+    assert found is not None
+    assert (found.value, found.detail) == ("8.3 to 10", "from runs and figures")
+    assert found.prompt.startswith("prompts ")
+    only = speed_view(replace(known, known=answers.model_copy(update={"rates": None})))
+    assert only is not None
+    assert (only.prompt, only.detail) == ("", "from 1 run of this split"), "nothing tells how fast prompts are"
 
 
 def test_before_a_measurement_a_click_may_measure() -> None:

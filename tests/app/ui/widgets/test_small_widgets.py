@@ -12,7 +12,7 @@ from pytestqt.qtbot import QtBot
 from app.core.library import ModelEntry
 from app.ui.notices import Action, Notice
 from app.ui.split_bars import bars
-from app.ui.split_view import Bar, PillView, Segment, Tile
+from app.ui.split_view import Bar, PillView, Segment, SpeedView, Tile
 from app.ui.theme import Theme
 from app.ui.tokens import DARK
 from app.ui.widgets.banner_stack import BannerStack
@@ -20,7 +20,7 @@ from app.ui.widgets.label import Label
 from app.ui.widgets.memory_bar import MemoryBar
 from app.ui.widgets.mini_bar import MiniBar
 from app.ui.widgets.model_chooser import ModelChooser
-from app.ui.widgets.number_tile import NOT_A_NUMBER, ContextTile, parse_tokens
+from app.ui.widgets.number_tile import NOT_A_NUMBER, ContextTile, SpeedTile, parse_tokens
 from app.ui.widgets.pill import Pill
 from app.ui.widgets.switch import Switch
 from app.ui.widgets.turning import Turning
@@ -325,3 +325,16 @@ def test_an_arc_without_a_share_turns_only_while_it_is_seen(theme: Theme, qtbot:
     assert turning.state() is Turning.State.Running
     pill.hide()
     assert turning.state() is Turning.State.Stopped
+
+
+def test_prompts_have_a_line_of_their_own_which_moves_nothing_when_it_becomes_known(theme: Theme, qtbot: QtBot) -> None:
+    tile = SpeedTile(theme)
+    qtbot.addWidget(tile)
+    tile.show_speed(SpeedView("", "not measured on this PC", "Speed not measured on this PC.", measurable=True))
+    before = tile.sizeHint().height()
+    tile.show_speed(SpeedView("9.3 to 14", "from figures measured here", "About 9.3.", prompt="prompts 120 to 180"))
+    assert [label.text() for label in tile.findChildren(Label) if label.text().startswith("prompts")] == [
+        "prompts 120 to 180"
+    ]
+    assert tile.sizeHint().height() == before
+    assert tile.need_px >= max(label.sizeHint().width() for label in tile.findChildren(Label) if not label.isHidden())
