@@ -11,6 +11,15 @@
 #include "formats/iq4_xs.h"
 #include "formats/gguf_mxfp4.h"
 
+#include "tiles.h"
+
+#include "formats/fp4.h"
+#include "formats/fp8_e4m3.h"
+#include "formats/fp8_e5m2.h"
+#include "formats/int8.h"
+#include "formats/packed4.h"
+#include "formats/packed8.h"
+
 #define FORMAT(name) {#name, name##_fits, name##_product, name##_unpack}
 
 const struct format FORMATS[] = {
@@ -22,5 +31,11 @@ const struct format FORMATS[] = {
     FORMAT(iq4_nl),
     FORMAT(iq4_xs),
     FORMAT(gguf_mxfp4),
+    FORMAT(fp4),
+    FORMAT(fp8_e4m3),
+    FORMAT(fp8_e5m2),
+    FORMAT(int8),
+    FORMAT(packed4),
+    FORMAT(packed8),
     {0},
 };
