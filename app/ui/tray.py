@@ -4,12 +4,13 @@ from collections.abc import Callable
 
 from PySide6.QtCore import QObject, QTimer, Signal
 from PySide6.QtGui import QIcon
-from PySide6.QtWidgets import QMenu, QSystemTrayIcon
+from PySide6.QtWidgets import QSystemTrayIcon
 
 from app.ui import icons, tray_glyph
 from app.ui.theme import Theme
 from app.ui.tray_view import Glyph, TrayView
 from app.ui.widgets.label import no_mnemonic
+from app.ui.widgets.menu import round_menu
 from engine.system.taskbar import dark_taskbar
 
 RETRY_MS = 3_000
@@ -41,7 +42,7 @@ class Tray(QObject):
         self._has_dark_taskbar = has_dark_taskbar
         self._on_dark = True
         self._view: TrayView | None = None
-        self.menu = QMenu()
+        self.menu = round_menu()
         self._icon = QSystemTrayIcon(self)
         self._icon.setContextMenu(self.menu)
         self._icon.setIcon(self._glyph(Glyph()))

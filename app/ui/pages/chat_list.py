@@ -36,6 +36,7 @@ from app.ui import icons
 from app.ui.theme import Theme, Weight, color, ui_font
 from app.ui.widgets.icon_button import IconButton
 from app.ui.widgets.label import Label, plain_tip
+from app.ui.widgets.menu import round_menu
 from app.ui.widgets.tier_paint import rounded
 
 WIDTH_PX: Final = 224
@@ -237,7 +238,7 @@ class ChatListPane(QWidget):
         chat = self.model.chat_at(index)
         if chat is None:
             return None
-        menu = QMenu(self)
+        menu = round_menu(self)
         menu.addAction("Rename (F2)", lambda: self.view.edit(index))
         menu.addAction("Delete chat", lambda: self.delete_asked.emit(chat.id, chat.title))
         return menu

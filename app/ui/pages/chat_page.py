@@ -225,7 +225,8 @@ class ChatPage(QWidget):
         menu = self.chats.menu_for(self.chats.model.index_of(self.flow.chat_id))
         if menu is not None:
             menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-            menu.popup(self._more.mapToGlobal(QPoint(0, self._more.height())))
+            left = self._more.width() - menu.sizeHint().width()  # inside the window
+            menu.popup(self._more.mapToGlobal(QPoint(left, self._more.height())))
 
     def _focus_search(self) -> None:
         self.chats.search.setFocus(Qt.FocusReason.ShortcutFocusReason)

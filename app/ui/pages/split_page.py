@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from PySide6.QtCore import QPoint, Qt, Signal
-from PySide6.QtWidgets import QHBoxLayout, QMenu, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QMenu, QVBoxLayout, QWidget
 
 from app.core.library import ModelEntry
 from app.ui.notices import Notice
@@ -14,7 +14,9 @@ from app.ui.widgets.action_button import ActionButton
 from app.ui.widgets.banner_stack import BannerStack
 from app.ui.widgets.empty_state import EmptyState
 from app.ui.widgets.label import ElidedLabel, Label, plain_tip
+from app.ui.widgets.menu import round_menu
 from app.ui.widgets.model_chooser import ModelChooser
+from app.ui.widgets.page_scroll import PageScroll
 from app.ui.widgets.pill import Pill
 from app.ui.wording import TIER_NAMES
 from engine.contract.plan import Tier
@@ -52,11 +54,8 @@ class SplitPage(QWidget):
         self.setObjectName("Page")
         self._theme = theme
         self._view: SplitView | None = None
-        content = QWidget()
-        content.setObjectName("Page")
-        column = QVBoxLayout(content)
-        column.setContentsMargins(26, 14, 26, 12)
-        column.setSpacing(10)
+        scroll = PageScroll("Split")
+        column = scroll.column
         self.banners = BannerStack(theme)
         self.banners.acted.connect(self.notice_acted)
         self.trade = TradeCard(theme)
@@ -75,12 +74,6 @@ class SplitPage(QWidget):
             column.addWidget(widget)
         column.addWidget(self.empty, 1)
         column.addStretch()
-        scroll = QScrollArea()
-        scroll.setWidget(content)
-        scroll.setWidgetResizable(True)
-        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        scroll.setAccessibleName("Split")
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.addWidget(scroll)
@@ -197,7 +190,7 @@ class SplitPage(QWidget):
         cell = next((cell for cell in view.strip.cells if cell.layer == layer), None)
         if cell is None:
             return None
-        menu = QMenu(self)
+        menu = round_menu(self)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         for tier in (Tier.VRAM, Tier.PINNED, Tier.LOCKED):
             action = menu.addAction(f"Layer {layer}: {TIER_NAMES[tier]}")

@@ -80,7 +80,8 @@ class Banner(QWidget):
         details.setReadOnly(True)
         details.setFont(mono_font(12))
         details.setAccessibleName("Details")
-        details.setFixedHeight(min(160, 22 + 17 * (self.notice.details.count("\n") + 1)))
+        lines = self.notice.details.count("\n") + 1
+        details.setFixedHeight(min(160, 14 + details.fontMetrics().lineSpacing() * lines))
         copy = ActionButton(self._theme, "Copy", icon="copy", kind="ghost")
         copy.clicked.connect(lambda: QGuiApplication.clipboard().setText(self.notice.details))
         box = QWidget()

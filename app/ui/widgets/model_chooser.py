@@ -5,12 +5,13 @@ from pathlib import Path
 
 from PySide6.QtCore import QPoint, Qt, Signal
 from PySide6.QtGui import QActionGroup
-from PySide6.QtWidgets import QMenu, QWidget
+from PySide6.QtWidgets import QWidget
 
 from app.core.library import ModelEntry
 from app.ui.theme import Theme, Weight, ui_font
 from app.ui.widgets.action_button import ActionButton
 from app.ui.widgets.label import no_mnemonic, plain_tip
+from app.ui.widgets.menu import round_menu
 from app.ui.wording import shortened
 
 _LONGEST_NAME = 48
@@ -31,7 +32,7 @@ class ModelChooser(ActionButton):
         self.setLayoutDirection(Qt.LayoutDirection.RightToLeft)  # the arrow stands behind the name
         self.setFont(ui_font(13, Weight.DemiBold))
         self._shown: tuple[tuple[ModelEntry, ...], ModelEntry | None] | None = None
-        self._menu = QMenu(self)
+        self._menu = round_menu(self)
         self._menu.setLayoutDirection(Qt.LayoutDirection.LeftToRight)
         self._menu.setToolTipsVisible(True)
         self.clicked.connect(self.open)

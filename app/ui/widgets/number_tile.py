@@ -16,7 +16,7 @@ _NUMBER_PX = 24
 _SMALLER_PX = (21, 18)  # where a long number finds no room
 _TYPED = re.compile(r"(\d{1,3}(?:[,. ']\d{3})+|\d+)(?:[.,](\d{1,2}))?\s*([km]?)\s*(?:tokens?)?", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20}
-NOT_A_NUMBER = "Type a number, such as 33792 or 32k"
+NOT_A_NUMBER = "Type a number such as 32k"
 
 
 def parse_tokens(text: str) -> int | None:
@@ -45,6 +45,7 @@ class NumberTile(QWidget):
         self.column.addWidget(self._caption)
         self._place_value()
         self.column.addWidget(self._detail)
+        self.column.addStretch()
         self.column.addStretch()  # a tile beside it may have a line more
 
     def _place_value(self) -> None:
@@ -86,8 +87,10 @@ class SpeedTile(NumberTile):
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         self._link = ActionButton(theme, "Measure now", kind="inplace")
         self._none = Label("", 15, Weight.DemiBold, role="muted")
-        self._prompt = ElidedLabel("", 12)
+        self._prompt = ElidedLabel("", 12, role="muted")
         super().__init__(parent)
+        self._prompt.setFixedHeight(self._prompt.sizeHint().height())  # nothing below moves when it becomes known
+        self.column.insertWidget(self.column.count() - 1, self._prompt)  # the lines above are those of the other tiles
         self._link.clicked.connect(self.measure_wanted)
 
     @override
@@ -102,8 +105,6 @@ class SpeedTile(NumberTile):
         row.addStretch()
         self._instead = holder
         self.column.addWidget(holder)
-        self._prompt.setFixedHeight(self._prompt.sizeHint().height())  # nothing below moves when it becomes known
-        self.column.addWidget(self._prompt)
 
     @override
     def _values(self) -> tuple[QWidget, ...]:

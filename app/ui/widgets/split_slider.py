@@ -15,7 +15,7 @@ from app.ui.tokens import Tokens
 from app.ui.widgets.focus import came_by_keyboard
 from app.ui.widgets.tier_paint import rounded
 
-_PAD_PX = 11
+_PAD_PX = 13  # the focus ring needs it at both ends
 _TRACK_Y_PX = 14.0
 _TRACK_PX = 6.0
 _REST, _HOVER, _DOWN = 0.52, 0.64, 0.42  # share of the ring that the dot fills
@@ -211,4 +211,4 @@ class SplitSlider(QSlider):
         if self.hasFocus() and self._ring:
             painter.setPen(QPen(color(tokens.accent), 2))
             painter.setBrush(Qt.BrushStyle.NoBrush)
-            painter.drawEllipse(centre, radius + 2.5, radius + 2.5)
+            painter.drawEllipse(centre, radius + 2, radius + 2)

@@ -6,7 +6,7 @@ import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QColor, QGuiApplication
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QLineEdit, QPlainTextEdit, QPushButton
+from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QPlainTextEdit, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from app.core.library import ModelEntry
@@ -18,9 +18,10 @@ from app.ui.tokens import DARK
 from app.ui.widgets.banner_stack import BannerStack
 from app.ui.widgets.label import Label
 from app.ui.widgets.memory_bar import MemoryBar
+from app.ui.widgets.menu import round_menu
 from app.ui.widgets.mini_bar import MiniBar
 from app.ui.widgets.model_chooser import ModelChooser
-from app.ui.widgets.number_tile import NOT_A_NUMBER, ContextTile, SpeedTile, parse_tokens
+from app.ui.widgets.number_tile import NOT_A_NUMBER, ContextTile, NumberTile, SpeedTile, parse_tokens
 from app.ui.widgets.pill import Pill
 from app.ui.widgets.switch import Switch
 from app.ui.widgets.turning import Turning
@@ -299,6 +300,15 @@ def test_the_chooser_lists_models_and_the_way_to_add_one(qtbot: QtBot, theme: Th
     assert chosen.args == [Path("/m/big")]
 
 
+def test_a_menu_has_round_corners_and_nothing_behind_them(qtbot: QtBot, theme: Theme) -> None:
+    menu = round_menu()
+    qtbot.addWidget(menu)
+    menu.addAction("Let Splitpin choose")
+    picture = menu.grab().toImage()
+    assert picture.pixelColor(0, 0).alpha() == 0
+    assert picture.pixelColor(picture.width() // 2, 3).name().upper() == theme.tokens.surface
+
+
 def test_names_from_disk_are_shown_letter_by_letter(theme: Theme, qtbot: QtBot) -> None:
     entry = ModelEntry(Path("/m/<b>R&D</b>"), "<b>R&D</b>")
     chooser = ModelChooser(theme)
@@ -338,3 +348,21 @@ def test_prompts_have_a_line_of_their_own_which_moves_nothing_when_it_becomes_kn
     ]
     assert tile.sizeHint().height() == before
     assert tile.need_px >= max(label.sizeHint().width() for label in tile.findChildren(Label) if not label.isHidden())
+
+
+@pytest.mark.parametrize("value", ["9.3 to 14", ""])
+def test_the_lines_of_the_speed_stand_beside_those_of_the_other_numbers(value: str, theme: Theme, qtbot: QtBot) -> None:
+    row = QWidget()
+    qtbot.addWidget(row)
+    speed, number = SpeedTile(theme), NumberTile()
+    layout = QHBoxLayout(row)
+    for tile in (number, speed):
+        layout.addWidget(tile, 1)
+    number.show_tile(Tile("Layers in VRAM", "8", "15.2 GiB"))
+    speed.show_speed(SpeedView(value, "from 3 runs", "About 9.3.", prompt="prompts 120" if value else ""))
+    row.resize(600, 90)
+    row.show()
+    qtbot.waitExposed(row)
+    lines = {label.text(): label.mapTo(row, QPoint(0, 0)).y() for label in row.findChildren(Label)}
+    assert lines["from 3 runs"] == lines["15.2 GiB"]
+    assert lines[speed.findChildren(Label)[0].text()] == lines["Layers in VRAM"]
