@@ -36,8 +36,10 @@ BANK_ALIGN = 4096  # a bank is whole pages
 KV_PAGE_TOKENS = 256  # contexts offered to people are multiples of this
 KV_VALUE_BYTES = 2  # bf16
 KV_SCALE_BYTES = 2  # bf16, of keys and values in fp8
-PREFIX_SLOTS = 4  # two conversations with two snapshots each
-PREFIX_BYTES = 1 << 30  # llama4's parts of 8,192 tokens would take more than a layer of experts
+PREFIX_SLOTS = 16  # eight conversations with two snapshots each
+PREFIX_BYTES = 512 << 20
+FEW_SLOTS = 4
+FEW_BYTES = 1 << 30  # llama4's parts of 8,192 tokens would take more than a layer of experts
 RING_HALF_BYTES = 32 << 20  # some milliseconds of any bus: long beside the cost of starting a copy
 
 
@@ -195,12 +197,15 @@ def prefix_slots(shape: ModelShape) -> int | None:
     """Snapshots a session keeps in host memory for beginnings of prompts that come again.
 
     None: full attention needs none. Else `PREFIX_SLOTS`, or as many as `PREFIX_BYTES` hold at the model's longest
-    context. 0, which means that no beginning is reused: those of pooled attention would grow with the context.
+    context; where that is less than `FEW_SLOTS`, so many or as many as `FEW_BYTES` hold. 0, which means that no
+    beginning is reused: those of pooled attention would grow with the context.
     """
     if any(kv.pooled for kv in shape.kv_layers):
         return 0
     size = snapshot_bytes(shape, shape.max_context_tokens)
-    return min(PREFIX_SLOTS, PREFIX_BYTES // size) if size else None
+    if not size:
+        return None
+    return max(min(PREFIX_SLOTS, PREFIX_BYTES // size), min(FEW_SLOTS, FEW_BYTES // size))
 
 
 def prefix_bytes(shape: ModelShape, context_tokens: int) -> int:

@@ -13,6 +13,10 @@ Keys and values of full attention are right at any length, so there a sequence c
 a recurrent state is only right at the very length it was left at. Such models keep copies of it, snapshots, in a fixed
 number of slots: one shortly before the end of a prompt, where chat templates still agree in the next turn, and one at
 the end of the answer. Their sequences can be cut at these lengths only.
+
+Where slots are few, as many sequences as possible keep one: nobody loses the last snapshot while somebody has two, and
+of two the one in the prompt stays, because answers often come back in other tokens (without their thoughts). A sequence
+that needs a second one takes it from whoever did not come back for long, else it does without.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,6 +25,7 @@ from dataclasses import dataclass, field
 TAIL_TOKENS = 8  # the longest opening of an answer that a template writes ("<|im_start|>assistant\n<think>\n\n ...")
 _PER_SEQUENCE = 2  # snapshots: one in the prompt, one behind the answer
 _MOST_WAITING = 32  # sequences; many short ones would make every change of place slow
+_GONE_AFTER = 4  # requests a slot: as many conversations as slots come back sooner if they take turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,7 @@ class _Kept:
     prompt_tokens: int
     place: int = 0
     used: int = 0
+    request: int = 0  # the last one that it was used for
     snapshots: dict[int, int] = field(default_factory=dict)  # length -> slot
 
     def __len__(self) -> int:
@@ -72,6 +78,7 @@ class PrefixStore:
         self._slots = slots
         self._least_tokens = least_tokens
         self._clock = 0
+        self._requests = 0
         self.reset()
 
     def reset(self) -> None:
@@ -107,11 +114,12 @@ class PrefixStore:
         if len(prompt) > self.capacity_tokens:
             raise ValueError(f"a prompt of {len(prompt)} tokens in a pool of {self.capacity_tokens}")
         self._leave()
+        self._requests += 1
         found, reused = self._longest(prompt)
         if found is None:
             self._forget_until(len(prompt), None)
             return Start(self._add(_Kept([], len(prompt))).place, 0, self._settle())
-        found.used = self._tick()
+        found.used, found.request = self._tick(), self._requests
         slot = found.snapshots.get(reused)
         if reused < found.prompt_tokens - TAIL_TOKENS and len(found) + len(prompt) <= self.capacity_tokens:
             self._forget_until(len(prompt), found)
@@ -152,10 +160,10 @@ class PrefixStore:
         length, mine = len(self._current), self._current.snapshots
         if not self._slots or not length or length in mine:
             return None
-        while len(mine) >= min(_PER_SEQUENCE, self._slots):
+        if len(mine) == _PER_SEQUENCE:
             self._free_slots.append(mine.pop(min(mine)))
-        if not self._free_slots:
-            self._free_oldest_slot()
+        if not self._free_slots and not self._free_a_slot():
+            return None
         mine[length] = self._free_slots.pop()
         return mine[length]
 
@@ -198,7 +206,7 @@ class PrefixStore:
             self._free_slots.append(one.snapshots.pop(longer))
 
     def _add(self, one: _Kept) -> _Kept:
-        one.used = self._tick()
+        one.used, one.request = self._tick(), self._requests
         one.place = sum(map(len, self._lower))
         self._lower.append(one)
         self._current = one
@@ -238,13 +246,26 @@ class PrefixStore:
         self._free_slots += one.snapshots.values()
         (self._lower if one in self._lower else self._upper).remove(one)
 
-    def _free_oldest_slot(self) -> None:
-        """Take the longest snapshot of the sequence that was not used for the longest time, which may end it."""
-        oldest = min((one for one in self._all() if one.snapshots and one is not self._current), key=lambda k: k.used)
-        self._free_slots.append(oldest.snapshots.pop(max(oldest.snapshots)))
-        self._cut(oldest, max(oldest.snapshots, default=0))
-        if not oldest.tokens:
-            self._forget(oldest)
+    def _free_a_slot(self) -> bool:
+        """Take the longest snapshot of somebody, by the rule above; False: the current sequence has to do without."""
+        current = self._current
+        others = sorted((one for one in self._all() if one.snapshots and one is not current), key=lambda one: one.used)
+        rich = [one for one in others if len(one.snapshots) > 1]
+        gone = [one for one in others if self._requests - one.request >= _GONE_AFTER * (self._slots or 0)]
+        if rich or gone or not current.snapshots:
+            self._shorten((rich or gone or others)[0])
+        elif max(current.snapshots) < current.prompt_tokens - TAIL_TOKENS:  # of an earlier turn: a newer one is better
+            self._free_slots.append(current.snapshots.popitem()[1])
+        else:
+            return False
+        return True
+
+    def _shorten(self, one: _Kept) -> None:
+        """Take its longest snapshot, which may end it."""
+        self._free_slots.append(one.snapshots.pop(max(one.snapshots)))
+        self._cut(one, max(one.snapshots, default=0))
+        if not one.tokens:
+            self._forget(one)
 
 
 def _add_move(moves: list[Move], new: Move) -> None:

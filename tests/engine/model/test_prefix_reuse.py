@@ -8,11 +8,20 @@ import pytest
 import torch
 
 from engine.contract.checkpoint import read_shape
-from engine.contract.estimate import PREFIX_BYTES, PREFIX_SLOTS, prefix_bytes, prefix_slots, snapshot_bytes, state_bytes
+from engine.contract.estimate import (
+    FEW_BYTES,
+    FEW_SLOTS,
+    PREFIX_BYTES,
+    PREFIX_SLOTS,
+    prefix_bytes,
+    prefix_slots,
+    snapshot_bytes,
+    state_bytes,
+)
 from engine.contract.events import PrefillProgress
 from engine.model.build import load_model
 from engine.model.loaded import LoadedModel
-from engine.model.prefix import TAIL_TOKENS
+from engine.model.prefix import TAIL_TOKENS, PrefixStore
 from engine.serve.messages import PromptMaker
 from engine.serve.openai import ChatMessage
 from tests.engine.model.conftest import Load, Tiny
@@ -88,6 +97,29 @@ def test_two_clients_that_take_turns_both_keep_their_conversations(family: str, 
             if number:
                 assert turn.reused >= len(prompt) - 6, "all but the newest question"
             chats[name] = [*prompt, *turn.answer, *random_prompt(5, seed=10 * number + len(name))]
+    for prompt, turn in turns:
+        assert_as_cold(model, prompt, turn)
+
+
+@pytest.mark.parametrize("slots", [PREFIX_SLOTS, FEW_SLOTS], ids="{} slots".format)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_three_clients_that_take_turns_all_go_on_also_with_few_slots(
+    family: str, slots: int, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With four slots two of the three have one snapshot: what they said last is computed again."""
+    model = start(family, context_tokens=400)
+    if family in BY_SNAPSHOT:
+        monkeypatch.setattr(model._sequences, "_store", PrefixStore(400, slots=slots))
+    chats = {name: random_prompt(40, seed=name) for name in range(3)}
+    turns: list[tuple[list[int], Turn]] = []
+    for number in range(3):
+        for name, prompt in chats.items():
+            turn = ask(model, prompt, 3)
+            turns.append((prompt, turn))
+            before = len(prompt) - 8  # the prompt of the turn before
+            least = before + 2 if slots == PREFIX_SLOTS or family in CUT_ANYWHERE else before - TAIL_TOKENS
+            assert turn.reused >= (least if number else 0)
+            chats[name] = [*prompt, *turn.answer, *random_prompt(5, seed=10 * number + name)]
     for prompt, turn in turns:
         assert_as_cold(model, prompt, turn)
 
@@ -193,7 +225,8 @@ def test_snapshots_take_the_planned_host_memory(family: str, layers: str, load: 
 
 def test_snapshots_never_take_more_than_their_limit(checkpoint: Tiny) -> None:
     shape = checkpoint("gpt_oss").shape
-    for factor, slots in ((1, PREFIX_SLOTS), (1 << 20, None), (1 << 24, 0)):
+    for mib, slots in ((1, PREFIX_SLOTS), (50, 10), (200, FEW_SLOTS), (400, 2), (1100, 0)):
+        factor = mib << 10  # windows of 8 tokens, 2 heads, 2 layers, 4 B a value
         layers = tuple(
             layer.model_copy(update={"kv": layer.kv.model_copy(update={"key_dim": 8 * factor})})
             for layer in shape.layers
@@ -201,9 +234,8 @@ def test_snapshots_never_take_more_than_their_limit(checkpoint: Tiny) -> None:
         )
         wide = shape.model_copy(update={"layers": layers})
         count = prefix_slots(wide)
-        assert count is not None
-        assert slots in (None, count)
-        assert prefix_bytes(wide, 512) <= PREFIX_BYTES
+        assert count == slots
+        assert prefix_bytes(wide, 512) <= (PREFIX_BYTES if count > FEW_SLOTS else FEW_BYTES)
     assert prefix_slots(checkpoint("qwen3_moe").shape) is None
 
 
