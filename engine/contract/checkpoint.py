@@ -10,13 +10,18 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from engine.contract.checkpoint_dense import (
+    VALUE_BYTES,
+    dense_bytes_of_files,
+    plain_format_of_files,
+    without_tied_head,
+)
 from engine.contract.checkpoint_experts import FILES_FIX, main_format, shortest, stored_experts
 from engine.contract.checkpoint_folder import CONFIG_NAME, model_name, resolve_model_folder
 from engine.contract.checkpoint_formats import expert_storage_of_config, packed_bits_of_config, plain_format_of_config
 from engine.contract.checkpoint_headers import TensorEntry, TensorTable, has_weights, read_headers
 from engine.contract.checkpoint_json import read_config_file
 from engine.contract.checkpoint_names import COMPUTED, expert_name, is_not_loaded, layer_of
-from engine.contract.checkpoint_packed import sort_packed, unpacked_values
 from engine.contract.errors import CannotEstimateError, ModelFileError
 from engine.contract.estimate import bank_bytes
 from engine.contract.families import TextConfig, anatomy_of
@@ -43,8 +48,6 @@ __all__ = [
 ]
 
 _HEADS = ("lm_head.weight", "unembed.weight")
-_VALUE_BYTES = {WeightFormat.FP32: 4, WeightFormat.BF16: 2, WeightFormat.FP16: 2}
-_FLOATS = frozenset({"F64", "F32", "BF16", "F16"})
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -74,14 +77,13 @@ def read_shape(folder: Path, table: TensorTable | None = None) -> ModelShape:
         return shape_of_gguf(read_gguf(files))
     text, facts, anatomy = _anatomy(read_config(resolved))
     plain = plain_format_of_config(text)
-    if plain is None:
-        facts.assumptions.append("config.json names no weight type; bf16 taken")
-        plain = WeightFormat.BF16
     name = model_name(folder, resolved)
     if has_weights(resolved):
         table = read_headers(resolved) if table is None else table
         return _from_headers(name, text, facts, anatomy, plain, table)
-    return _from_config(name, text, facts, anatomy, plain)
+    if plain is None:
+        facts.assumptions.append("config.json names no weight type; bf16 taken")
+    return _from_config(name, text, facts, anatomy, plain or WeightFormat.BF16)
 
 
 def gguf_of(place: Path) -> tuple[Path, ...]:
@@ -123,7 +125,7 @@ def _anatomy(config: Mapping[str, Any]) -> tuple[TextConfig, ConfigFacts, Anatom
 def _from_config(name: str, text: TextConfig, facts: ConfigFacts, anatomy: Anatomy, plain: WeightFormat) -> ModelShape:
     storage = alike(expert_storage_of_config(text, plain, facts.assumptions))
     dense_format = plain
-    if storage.up.format not in _VALUE_BYTES:
+    if storage.up.format not in VALUE_BYTES:
         facts.assumptions.append("all weights outside of the routed experts are counted in bf16")
         dense_format = WeightFormat.BF16
     if text.outer:
@@ -142,7 +144,7 @@ def _from_config(name: str, text: TextConfig, facts: ConfigFacts, anatomy: Anato
 
 
 def _dense_bytes(anatomy: Anatomy, dense_format: WeightFormat) -> int:
-    return anatomy.dense.plain * _VALUE_BYTES[dense_format] + anatomy.dense.fp32 * 4
+    return anatomy.dense.plain * VALUE_BYTES[dense_format] + anatomy.dense.fp32 * 4
 
 
 def _shape(
@@ -180,7 +182,7 @@ def _shape(
 
 
 def _from_headers(
-    name: str, text: TextConfig, facts: ConfigFacts, anatomy: Anatomy, plain: WeightFormat, table: TensorTable
+    name: str, text: TextConfig, facts: ConfigFacts, anatomy: Anatomy, plain: WeightFormat | None, table: TensorTable
 ) -> ModelShape:
     experts: dict[int, list[TensorEntry]] = {}
     dense: list[TensorEntry] = []
@@ -196,15 +198,20 @@ def _from_headers(
             if expert.expert is not None and 0 <= expert.expert - anatomy.experts.n_experts < anatomy.idle_experts:
                 continue  # nothing uses their weights
             experts.setdefault(-1 if layer is None else layer, []).append(entry)
-        elif not (anatomy.tied and entry.name.endswith("lm_head.weight")):
+        else:
             dense.append(entry)
     _check_layers(anatomy, experts)
+    if anatomy.tied:
+        dense = without_tied_head(dense)
+    if plain is None:
+        plain = plain_format_of_files(dense) or WeightFormat.BF16
+        facts.assumptions.append(f"config.json names no weight type; {plain.value} taken, as most weights are stored")
     found = stored_experts(anatomy.experts, experts)
     facts.assumptions += found.assumptions
     storages = shortest(found.storages)
-    dense_bytes = _dense_bytes_of_files(dense, plain, anatomy.fp32_names, packed_bits_of_config(text))
+    dense_bytes = dense_bytes_of_files(dense, plain, anatomy.fp32_names, packed_bits_of_config(text))
     if any(entry.name.endswith(_HEADS) and entry.values == anatomy.vocab_size * anatomy.hidden_size for entry in dense):
-        dense_bytes -= anatomy.head_padding * _VALUE_BYTES[plain]
+        dense_bytes -= anatomy.head_padding * VALUE_BYTES[plain]
     if not any(entry.name.endswith(COMPUTED) for entry in dense):
         dense_bytes += anatomy.computed_bytes
     return _shape(
@@ -231,22 +238,6 @@ def _why_not_run(
     return None
 
 
-def _dense_bytes_of_files(
-    entries: list[TensorEntry], plain: WeightFormat, fp32_names: tuple[str, ...], bits: int
-) -> int:
-    """Bytes of the dense weights in memory: numbers take the model's own type or fp32, packed ones are unpacked."""
-
-    def value_bytes(name: str) -> int:
-        return 4 if any(part in f"{name}$" for part in fp32_names) else _VALUE_BYTES[plain]
-
-    found = sort_packed(entries)
-    as_stored = sum(
-        entry.values * value_bytes(name) if entry.dtype in _FLOATS else entry.nbytes
-        for name, entry in found.plain.items()
-    )
-    return as_stored + sum(unpacked_values(tensor, bits) * value_bytes(name) for name, tensor in found.packed.items())
-
-
 def _differences(
     text: TextConfig, anatomy: Anatomy, plain: WeightFormat, storages: tuple[ExpertStorage, ...], dense_bytes: int
 ) -> tuple[Difference, ...]:
@@ -255,7 +246,7 @@ def _differences(
         expected = alike(expert_storage_of_config(text, plain, []))
     except CannotEstimateError:
         return ()  # config.json leaves the bytes open: there is nothing to compare with
-    dense_format = plain if expected.up.format in _VALUE_BYTES else WeightFormat.BF16
+    dense_format = plain if expected.up.format in VALUE_BYTES else WeightFormat.BF16
     sums = {
         "routed experts": (
             len(storages) * bank_bytes(anatomy.experts, expected),

@@ -1,5 +1,6 @@
 """Builds transformers' model without its experts and loads every other weight from the files, with progress."""
 
+import functools
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -92,7 +93,7 @@ def read_config(folder: Path) -> Any:
         UnsupportedModelError: transformers does not know the model type.
     """
     try:
-        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        config = _config_of(folder)
     except Exception as cause:  # whatever a strange value makes transformers stumble over
         raise UnsupportedModelError(
             f"{folder.name} cannot be run: {in_words(cause)}.", "Choose another model folder."
@@ -105,6 +106,16 @@ def read_config(folder: Path) -> Any:
     if runs_text_alone(config) or (text_part is not None and model_class(config).config_class is text_part):
         return config.get_text_config()
     return config
+
+
+def _config_of(folder: Path) -> Any:
+    read = functools.partial(
+        transformers.AutoConfig.from_pretrained, folder, local_files_only=True, trust_remote_code=False
+    )
+    try:
+        return read()
+    except AttributeError:  # a type in words torch has no name for: "torch.bfloat16", "auto"
+        return read(dtype=torch.bfloat16)  # only for reading: the model is built in the type of the plan
 
 
 def load_dense(

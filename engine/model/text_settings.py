@@ -1,5 +1,6 @@
 """What a model folder says about text: its tokenizer, the sampling it was tuned for, the tokens that end an answer."""
 
+import functools
 import json
 import math
 from dataclasses import dataclass
@@ -37,7 +38,7 @@ def read_text_settings(folder: Path, config: Any) -> TextSettings:
     Raises:
         ModelFolderError: there is no usable tokenizer, or the generation settings are not JSON.
     """
-    tokenizer = _tokenizer(folder)
+    tokenizer = _tokenizer(folder, config)
     settings = _generation_settings(folder / GENERATION_FILE)
     return TextSettings(
         tokenizer=tokenizer,
@@ -50,13 +51,19 @@ def read_text_settings(folder: Path, config: Any) -> TextSettings:
     )
 
 
-def _tokenizer(folder: Path) -> Any:
+def _tokenizer(folder: Path, config: Any) -> Any:
     if not any(any(folder.glob(pattern)) for pattern in _TOKENIZER_FILES):
         raise ModelFolderError(
             f"{folder.name} has no usable tokenizer: there is no tokenizer.json or the like.", _DOWNLOAD
         )
+    read = functools.partial(
+        transformers.AutoTokenizer.from_pretrained, folder, local_files_only=True, trust_remote_code=False
+    )
     try:
-        return transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        try:
+            return read()
+        except AttributeError:  # it stumbles over config.json, which was read in another way before
+            return read(config=config)
     except Exception as cause:  # whatever a damaged file makes the libraries stumble over
         raise ModelFolderError(f"{folder.name} has no usable tokenizer: {in_words(cause)}.", _DOWNLOAD) from cause
 
