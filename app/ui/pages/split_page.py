@@ -65,8 +65,8 @@ class SplitPage(QWidget):
             theme,
             "models",
             "No model yet",
-            "Splitpin runs Mixture-of-Experts checkpoints in the Hugging Face layout: a folder with config.json and "
-            ".safetensors files. Pick a folder that is already on this PC. Splitpin downloads nothing by itself.",
+            "Splitpin runs Mixture-of-Experts models: a folder with config.json and .safetensors files, or GGUF files. "
+            "Pick a folder that is already on this PC. Splitpin downloads nothing by itself.",
             (("Add a model folder", _ADD, "primary"),),
         )
         self._header = self._build_header()
