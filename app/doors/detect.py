@@ -133,6 +133,12 @@ def _rates_lines(rates: MeasuredRates) -> list[str]:
             f"{kernel.flops_s / _GB:,.0f} GFLOP/s for many"
             for form, kernel in kernels.items()
         ]
+    for name, attention in (("CPU", rates.attention), (rates.device, rates.gpu_attention)):
+        if attention is not None:
+            lines.append(
+                f"  {name}, attention: {attention.bytes_s / _GB:.1f} GB/s for one token, "
+                f"{attention.flops_s / _GB:,.0f} GFLOP/s for many"
+            )
     copies = (
         ("copies within RAM", rates.memcpy_bytes_s),
         ("copies to the GPU, pinned", rates.pinned_copy_bytes_s),

@@ -8,8 +8,8 @@ Both are sums, because the engine computes one layer after another:
 - how many experts of pinned layers are in no slot is not known before a run: as many as slots hold if all are chosen
   equally often, fewer misses (the square root of that) if some are favoured. A prompt finds none of them in a slot, or
   as many as slots hold;
-- the other weights are read once, the embedding at most in part, and multiply every row of a prompt; keys and values
-  are those of an empty to a full context;
+- the other weights are read once, the embedding at most in part, and multiply every row of a prompt;
+- attention reads keys and values of an empty to a full context, and multiplies what is masked as well;
 - every layer calls dozens of operations, whose time was measured for one expert. The rest of a layer takes as long as
   the calls of 10 to 40 experts do: 0.3 to 0.9 ms beside 24 µs an expert, seen with small Mixtral and Qwen3 layers.
 
@@ -68,6 +68,7 @@ class Figures:
         self._rates = rates
         self._on_gpu = plan.device != "cpu"
         self._dense = (rates.gpu if self._on_gpu else rates.cpu)[plan.model.dense_format]
+        self._attention = rates.gpu_attention if self._on_gpu else rates.attention
         self._call_s = (rates.gpu_call_s if self._on_gpu else None) or rates.call_s
         self._layers = tuple(self._grouped())
         self._kv = tuple(Counter(plan.model.kv_layers).items())
@@ -124,17 +125,17 @@ class Figures:
 
     def token_s(self, *, slowest: bool) -> float:
         """Seconds of one answer token."""
-        shape = self._shape
+        shape, attention_s = self._shape, 0.0
+        read = shape.dense_bytes if slowest else max(shape.dense_bytes - largest_dense_tensor_bytes(shape), 0)
         if slowest:
-            read = shape.dense_bytes + kv_traffic_bytes(shape, self._plan.context_tokens)
-        else:
-            read = max(shape.dense_bytes - largest_dense_tensor_bytes(shape), 0)
+            assert self._attention is not None
+            attention_s = kv_traffic_bytes(shape, self._plan.context_tokens) / self._attention.bytes_s
         active = shape.experts.top_k
         held = self._held_share if slowest else self._held_share**0.5
         experts_s = sum(
             self._experts_s(layers, layers.token, active, active, active * (1 - held)) for layers in self._layers
         )
-        return read / self._dense.bytes_s + self._calls_s(slowest=slowest) + experts_s
+        return read / self._dense.bytes_s + attention_s + self._calls_s(slowest=slowest) + experts_s
 
     def prompt_s(self, tokens: int, *, slowest: bool) -> float:
         """Seconds of a prompt of so many tokens, of which none is known yet, chunk after chunk."""
@@ -158,7 +159,8 @@ class Figures:
         experts_s = sum(
             self._experts_s(layers, layers.prompt, chosen, tokens * experts.top_k, missing) for layers in self._layers
         )
-        other_s = dense.seconds(1, tokens) + attention / self._dense.flops_s + embedding / self._dense.bytes_s
+        assert self._attention is not None
+        other_s = dense.seconds(1, tokens) + attention / self._attention.flops_s + embedding / self._dense.bytes_s
         return other_s + self._calls_s(slowest=slowest) + experts_s
 
     def _experts_s(self, layers: _Layers, rates: StepRates, experts: float, rows: float, missing: float) -> float:

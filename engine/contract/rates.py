@@ -38,6 +38,13 @@ class KernelRates(Record):
         return ExpertRates(max(one_s - row_s, 0.0), row_s)
 
 
+class AttentionRates(Record):
+    """Attention on one processor, measured over a long KV cache."""
+
+    bytes_s: float = Field(gt=0, description="keys and values read a second while one token is computed")
+    flops_s: float = Field(gt=0, description="operations a second for many tokens, masked ones included")
+
+
 class MeasuredRates(Record):
     """Bytes and operations a second. None: there is no GPU to measure."""
 
@@ -46,9 +53,11 @@ class MeasuredRates(Record):
     kernels: int = Field(default=KERNELS, description="`KERNELS` of the engine that was measured")
     threads: int = Field(gt=0)
     cpu: dict[WeightFormat, KernelRates] = Field(description="expert kernel on the CPU")
+    attention: AttentionRates | None = Field(default=None, description="on the CPU; earlier figures lack it")
     call_s: float = Field(gt=0, description="one expert so small that only the calls of its operations take time")
     memcpy_bytes_s: float = Field(gt=0, description="copies within RAM")
     gpu: dict[WeightFormat, KernelRates] = Field(default_factory=dict)
+    gpu_attention: AttentionRates | None = None
     gpu_call_s: float | None = None
     pinned_copy_bytes_s: float | None = Field(default=None, description="pinned RAM to GPU")
     copy_call_s: float | None = Field(default=None, description="of starting a copy to the GPU, however small")
@@ -68,9 +77,11 @@ class MeasuredRates(Record):
 
     @model_validator(mode="after")
     def _gpu_whole(self) -> Self:
-        parts = [self.gpu_call_s, self.pinned_copy_bytes_s, self.pageable_copy_bytes_s]
+        parts: list[object] = [self.gpu_call_s, self.pinned_copy_bytes_s, self.pageable_copy_bytes_s]
         if self.current:
-            parts.append(self.copy_call_s)
+            parts += [self.copy_call_s, self.gpu_attention]
+            if self.attention is None:
+                raise ValueError("the attention of the CPU is missing")
         if any((part is None) != (not self.gpu) for part in parts):
             raise ValueError("all figures of a GPU, or none")
         return self

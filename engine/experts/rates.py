@@ -1,4 +1,4 @@
-"""Measures the engine's own kernel and copies on buffers laid out like banks and larger than any cache.
+"""Measures the engine's own kernel, attention and copies on buffers larger than any cache, laid out like banks.
 
 So weights come from memory, as they do in a real run. Letters: T tokens, A active experts a token, M width of the
 model, F width of an expert.
@@ -18,6 +18,7 @@ from engine.contract.ledger import EXPERT_SLOTS
 from engine.contract.plan import SimulatedGpu
 from engine.contract.rates import KernelRates, MeasuredRates
 from engine.contract.units import MIB
+from engine.experts.attention_rates import attention_rates
 from engine.experts.kernels import routed_forward
 from engine.experts.sample_bank import GatedMath, SampleBank
 from engine.system.protocols import HostBlock
@@ -58,6 +59,7 @@ def measure(
             "device": "CPU",
             "threads": torch.get_num_threads(),
             "cpu": {form: kernel_rates(form, cpu, bank_bytes, _nothing) for form in formats},
+            "attention": attention_rates(cpu, _nothing, median_s),
             "call_s": call_s(cpu, _nothing),
             "memcpy_bytes_s": COPY_BYTES / median_s(lambda: target.copy_(source)),
         }
@@ -138,6 +140,7 @@ def _gpu(device: Device, bank_bytes: int, formats: Sequence[WeightFormat]) -> di
     place = device.torch_device
     with torch.inference_mode():
         kernels = {form: kernel_rates(form, place, bank_bytes, device.synchronize) for form in formats}
+        attention = attention_rates(place, device.synchronize, median_s)
         small = call_s(device.torch_device, device.synchronize)
         block = host_allocator().allocate(COPY_BYTES)
         block.populate()
@@ -148,6 +151,7 @@ def _gpu(device: Device, bank_bytes: int, formats: Sequence[WeightFormat]) -> di
         "device": device.name,
         "simulated": device.simulated,
         "gpu": kernels,
+        "gpu_attention": attention,
         "gpu_call_s": small,
         "pinned_copy_bytes_s": pinned,
         "copy_call_s": copy_call_s,

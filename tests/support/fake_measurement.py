@@ -10,13 +10,14 @@ import time
 from engine.contract.errors import UsageError
 from engine.contract.formats import WeightFormat
 from engine.contract.probe import ProbeLine
-from engine.contract.rates import KernelRates, MeasuredRates
+from engine.contract.rates import AttentionRates, KernelRates, MeasuredRates
 from engine.contract.units import GIB
 
 RATES = MeasuredRates(
     device="CPU",
     threads=4,
     cpu={WeightFormat.BF16: KernelRates(bytes_s=2e10, flops_s=3e11)},
+    attention=AttentionRates(bytes_s=5e9, flops_s=5e10),
     call_s=2e-5,
     memcpy_bytes_s=1e10,
     elapsed_s=3,

@@ -21,7 +21,7 @@ from engine.contract.facts import HardwareFacts, Reading, Source
 from engine.contract.formats import WeightFormat
 from engine.contract.plan import Tier
 from engine.contract.probe import ProbeLine
-from engine.contract.rates import KernelRates, MeasuredRates
+from engine.contract.rates import AttentionRates, KernelRates, MeasuredRates
 from engine.contract.residency import LayerResidency, ResidencyReport
 from engine.contract.units import GIB
 from tests.support.machines import gib_bytes, gpu, machine
@@ -194,5 +194,5 @@ def _run(decode_tok_s: float) -> SpeedRun:
 def _rates() -> MeasuredRates:
     return MeasuredRates(
         device="CPU", threads=4, cpu={WeightFormat.BF16: KernelRates(bytes_s=2e10, flops_s=3e11)}, call_s=2e-5,
-        memcpy_bytes_s=1e10, elapsed_s=3,
+        attention=AttentionRates(bytes_s=5e9, flops_s=5e10), memcpy_bytes_s=1e10, elapsed_s=3,
     )  # fmt: skip

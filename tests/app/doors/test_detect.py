@@ -145,8 +145,13 @@ def test_measured_speed_is_stored_and_plans_tell_it(
     assert _door(tmp_path, *plan) == 0
     assert json.loads(capsys.readouterr().out)["speed"]["sentence"] == "Speed: not measured on this PC"
     assert _door(tmp_path, "detect", "--measure-speed") == 0
-    assert "CPU, experts in bf16: 20.0 GB/s for one token, 300 GFLOP/s for many" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "CPU, experts in bf16: 20.0 GB/s for one token, 300 GFLOP/s for many" in told
+    assert "CPU, attention: 5.0 GB/s for one token, 50 GFLOP/s for many" in told
     assert _door(tmp_path, *plan) == 0
     speed = json.loads(capsys.readouterr().out)["speed"]
-    assert speed["basis"] == "figures of this PC"
+    assert speed["basis"] == speed["prompt_basis"] == "figures of this PC"
+    slowest, fastest = speed["ttft_s"]
+    assert slowest > fastest > 0
+    assert slowest == pytest.approx(speed["prompt_tokens"] / speed["prefill_tok_s"][0])
     assert 0 < speed["decode_tok_s"][0] < speed["decode_tok_s"][1] < 20

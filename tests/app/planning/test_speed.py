@@ -12,42 +12,16 @@ from app.planning.wishes import Wishes
 from engine.contract.facts import HardwareFacts
 from engine.contract.formats import WeightFormat
 from engine.contract.plan import MemoryPlan, SimulatedGpu
-from engine.contract.rates import KernelRates, MeasuredRates
-from engine.contract.shape import ExpertShape, KvShape, LayerShape, ModelShape
+from engine.contract.rates import KernelRates
 from engine.contract.units import GIB
+from tests.support.figures import EVEN, RATES, WITH_GPU
 from tests.support.machines import gib_bytes, gpu, machine, measured
 
-KV = KvShape(n_kv_heads=4, key_dim=128, value_dim=128, n_heads=4)
-SHAPE = ModelShape(
-    name="even",
-    family="mixtral",
-    hidden_size=1024,
-    vocab_size=1024,
-    max_context_tokens=8192,
-    layers=tuple(LayerShape(index=index, kv=KV, moe=True) for index in range(8)),
-    experts=ExpertShape(n_experts=32, top_k=8, width=1024, inner=1024),
-    expert_format=WeightFormat.BF16,
-    dense_format=WeightFormat.BF16,
-    dense_bytes=100_000_000,
-    source="config",
-)
-CPU = {WeightFormat.BF16: KernelRates(bytes_s=1e10, flops_s=1e11, rows=48)}
-RATES = MeasuredRates(device="CPU", threads=8, cpu=CPU, call_s=1e-9, memcpy_bytes_s=1e10, elapsed_s=3)
-WITH_GPU = RATES.model_copy(
-    update={
-        "device": "card",
-        "gpu": {WeightFormat.BF16: KernelRates(bytes_s=5e11, flops_s=1e14, rows=390)},
-        "gpu_call_s": 1e-9,
-        "pinned_copy_bytes_s": 2e10,
-        "copy_call_s": 1e-9,
-        "pageable_copy_bytes_s": 1e10,
-    }
-)
 DESKTOP = machine(gib_bytes(64), gpu(gib_bytes(12)), pin_measured=measured(GIB))
 
 
 def _plan(facts: HardwareFacts = machine(gib_bytes(64)), **wishes: Any) -> MemoryPlan:  # noqa: B008 - frozen
-    return make_plan(SHAPE, facts, Wishes(**{"context_tokens": 256, **wishes}), model_dir="x")
+    return make_plan(EVEN, facts, Wishes(**{"context_tokens": 256, **wishes}), model_dir="x")
 
 
 def _run(plan: MemoryPlan, decode_tok_s: float, prefill_tok_s: float | None = None) -> SpeedRun:
@@ -81,11 +55,13 @@ def test_waiting_is_told_for_a_long_prompt_where_the_context_has_room_for_one() 
     assert speed.ttft_s.slow > speed.ttft_s.fast
 
 
-def test_layers_in_vram_are_faster_than_pinned_ones_and_these_than_locked_ones() -> None:
-    in_vram = predict(_plan(DESKTOP, vram_layers=8), WITH_GPU)
+def test_layers_in_vram_are_faster_than_pinned_ones_and_these_than_locked_ones_beside_a_slow_cpu() -> None:
+    slow_cpu = {WeightFormat.BF16: KernelRates(bytes_s=8e9, flops_s=1e11, rows=48)}
+    rates = WITH_GPU.model_copy(update={"cpu": slow_cpu})
+    in_vram = predict(_plan(DESKTOP, vram_layers=8), rates)
     few_slots = _plan(DESKTOP, vram_layers=0, pin_cap_bytes=8 * GIB).model_copy(update={"expert_slots": 64})
-    pinned = predict(few_slots, WITH_GPU)
-    locked = predict(_plan(DESKTOP, vram_layers=0, pinned_layers=0), WITH_GPU)
+    pinned = predict(few_slots, rates)
+    locked = predict(_plan(DESKTOP, vram_layers=0, pinned_layers=0), rates)
     assert in_vram is not None and pinned is not None and locked is not None
     assert in_vram.decode_tok_s.slow > pinned.decode_tok_s.slow > locked.decode_tok_s.slow
     assert in_vram.decode_tok_s.middle > 5 * locked.decode_tok_s.middle

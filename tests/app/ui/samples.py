@@ -17,7 +17,7 @@ from engine.contract.events import LayerSettled, Loading
 from engine.contract.facts import GpuFacts, HardwareFacts, Reading, Source
 from engine.contract.formats import WeightFormat
 from engine.contract.plan import MemoryPlan, Pool, SimulatedGpu, Tier
-from engine.contract.rates import KernelRates, MeasuredRates
+from engine.contract.rates import AttentionRates, KernelRates, MeasuredRates
 from engine.contract.residency import LayerResidency, ResidencyReport
 from engine.contract.shape import ExpertShape, KvShape, LayerShape, ModelShape
 from engine.contract.units import GIB, MIB
@@ -274,9 +274,11 @@ def with_speed(inputs: SplitInputs, *, runs: int = 0) -> SplitInputs:
         device="RTX 5090",
         threads=16,
         cpu={form: kernel},
+        attention=AttentionRates(bytes_s=4e9, flops_s=9e10),
         call_s=2e-5,
         memcpy_bytes_s=3e10,
         gpu={form: KernelRates(bytes_s=1.2e12, flops_s=1e14, rows=390)},
+        gpu_attention=AttentionRates(bytes_s=6e11, flops_s=5e13),
         gpu_call_s=2e-5,
         pinned_copy_bytes_s=5e10,
         copy_call_s=1e-5,

@@ -1,14 +1,18 @@
 """Figures of this machine are measured with the engine's own kernel and copies."""
 
 import json
+from collections.abc import Callable
 
 import pytest
 import torch
+from pydantic import ValidationError
 
 from engine.contract.formats import WeightFormat
-from engine.contract.rates import KERNELS, KernelRates, MeasuredRates
+from engine.contract.rates import KERNELS, AttentionRates, KernelRates, MeasuredRates
 from engine.contract.units import MIB
+from engine.experts import attention_rates as sizes
 from engine.experts import measure_rates, rates
+from engine.experts.attention_rates import attention_rates
 from engine.experts.sample_bank import GatedMath, SampleBank
 
 
@@ -27,6 +31,7 @@ def test_a_cpu_has_figures_for_both_kinds_of_weights_and_none_of_a_gpu() -> None
     assert not found.simulated
     assert found.gpu == {}
     assert found.pinned_copy_bytes_s is None
+    assert found.attention is not None and found.gpu_attention is None
     assert found.threads == torch.get_num_threads()
 
 
@@ -35,6 +40,7 @@ def test_a_simulated_gpu_is_told_as_such() -> None:
     assert found.simulated
     assert found.device == "simulated GPU"
     assert found.pinned_copy_bytes_s is not None
+    assert found.copy_call_s is not None and found.gpu_attention is not None
     assert set(found.gpu) == {WeightFormat.BF16, WeightFormat.FP32}
 
 
@@ -61,8 +67,9 @@ def test_formats_of_an_earlier_measurement_are_kept_as_long_as_the_kernels_are_t
     def of(*formats: WeightFormat, device: str = "CPU", kernels: int = KERNELS) -> MeasuredRates:
         cpu = {form: KernelRates(bytes_s=1e9, flops_s=1e11) for form in formats}
         return MeasuredRates(
-            device=device, threads=2, cpu=cpu, call_s=1e-5, memcpy_bytes_s=1e9, elapsed_s=1, kernels=kernels
-        )
+            device=device, threads=2, cpu=cpu, attention=AttentionRates(bytes_s=1e9, flops_s=1e10), call_s=1e-5,
+            memcpy_bytes_s=1e9, elapsed_s=1, kernels=kernels,
+        )  # fmt: skip
 
     fresh, both = of(WeightFormat.BF16), {WeightFormat.BF16, WeightFormat.NVFP4}
     assert set(fresh.with_earlier(of(WeightFormat.NVFP4)).cpu) == both
@@ -76,6 +83,7 @@ def test_rates_are_bytes_over_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rates, "median_s", lambda run: run() or next(times))
     found = rates.kernel_rates(WeightFormat.FP32, torch.device("cpu"), 0, lambda: None)
     expert = 3 * rates.WIDTH * rates.INNER
+    assert found.rows == 16
     assert found.bytes_s == 3 * expert * 4 / 0.5  # three experts at least, fp32
     assert found.flops_s == 2 * 16 * 3 * expert / 2.0
 
@@ -97,3 +105,28 @@ def test_without_a_gpu_the_command_says_so(capsys: pytest.CaptureFixture[str]) -
         pytest.skip("this PC has a CUDA GPU")
     assert measure_rates.main(["--device", "cuda", "--bank-mib", "16"]) == 2
     assert json.loads(capsys.readouterr().out)["problem"]["kind"] == "gpu"
+
+
+def test_attention_is_bytes_and_operations_over_time() -> None:
+    times = iter([0.5, 2.0])
+
+    def took(run: Callable[[], object]) -> float:
+        run()
+        return next(times)
+
+    found = attention_rates(torch.device("cpu"), lambda: None, took)
+    keys_and_values = 2 * sizes.KV_HEADS * sizes.SEEN_TOKENS * sizes.HEAD_SIZE * 2
+    assert found.bytes_s == sizes.LAYERS * keys_and_values / 0.5
+    pairs = sizes.PROMPT_TOKENS * sizes.SEEN_TOKENS
+    assert found.flops_s == 2 * pairs * sizes.HEADS * 2 * sizes.HEAD_SIZE / 2.0
+
+
+def test_current_figures_are_whole() -> None:
+    kernel = {WeightFormat.BF16: KernelRates(bytes_s=1e9, flops_s=1e11)}
+    known = {"device": "CPU", "threads": 2, "cpu": kernel, "call_s": 1e-5, "memcpy_bytes_s": 1e9, "elapsed_s": 1}
+    with pytest.raises(ValidationError, match="attention of the CPU is missing"):
+        MeasuredRates.model_validate(known)
+    earlier = MeasuredRates.model_validate({**known, "kernels": 1})
+    assert not earlier.current, "figures of an earlier version can be read, and do not count"
+    with pytest.raises(ValidationError, match="all figures of a GPU, or none"):
+        MeasuredRates.model_validate({**known, "kernels": 1, "gpu": kernel})
