@@ -1,7 +1,7 @@
 """One notice above the cards: what happened, the numbers, and the cure as a button."""
 
 from PySide6.QtCore import QPointF, QRectF, Qt, Signal
-from PySide6.QtGui import QGuiApplication, QPainter, QPaintEvent, QPen
+from PySide6.QtGui import QGuiApplication, QPainter, QPaintEvent, QPen, QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QPlainTextEdit, QVBoxLayout, QWidget
 from typing_extensions import override
 
@@ -12,6 +12,8 @@ from app.ui.widgets.action_button import ActionButton
 from app.ui.widgets.icon_button import IconButton
 from app.ui.widgets.label import Label
 
+_LEFT_PX, _RIGHT_PX, _CROSS_PX = 46, 10, 40
+_LEAST_WORDS_PX, _MOST_LINES = 340, 3
 _ICONS = {"error": "error", "warn": "warn", "info": "info", "ok": "tick"}
 
 
@@ -28,10 +30,10 @@ class Banner(QWidget):
         super().__init__(parent)
         self._theme = theme
         self.notice = notice
-        outer = QVBoxLayout(self)
-        outer.setContentsMargins(46, 9, 10, 9)
+        outer = self._outer = QVBoxLayout(self)
+        outer.setContentsMargins(_LEFT_PX, 9, _RIGHT_PX, 9)
         outer.setSpacing(8)
-        row = QHBoxLayout()
+        row = self._row = QHBoxLayout()
         row.setSpacing(8)
         words = QVBoxLayout()
         words.setSpacing(1)
@@ -43,19 +45,46 @@ class Banner(QWidget):
             words.addWidget(label)
         self._details: QPlainTextEdit | None = None
         row.addLayout(words, 1)
-        row.addSpacing(4)
+        outer.addLayout(row)
+        self._buttons = QWidget()
+        buttons = QHBoxLayout(self._buttons)
+        buttons.setContentsMargins(0, 0, 0, 0)
+        self._buttons.setContentsMargins(4, 0, 0, 0)
+        buttons.setSpacing(8)
         for action in notice.actions:
             button = ActionButton(theme, action.label, kind=action.kind)
             button.clicked.connect(lambda _=False, wanted=action.id: self.acted.emit(wanted))
-            row.addWidget(button, 0, Qt.AlignmentFlag.AlignVCenter)
-        outer.addLayout(row)
+            buttons.addWidget(button)
         if notice.details:
-            row.addWidget(self._build_details(outer), 0, Qt.AlignmentFlag.AlignVCenter)
+            buttons.addWidget(self._build_details(outer))
+        self._below = False
+        row.addWidget(self._buttons, 0, Qt.AlignmentFlag.AlignVCenter)
         if notice.dismissable:
             cross = IconButton(theme, "close", "Dismiss")
             cross.clicked.connect(lambda: self.acted.emit(DISMISS))
             row.addWidget(cross, 0, Qt.AlignmentFlag.AlignVCenter)
         self.say(notice)
+
+    @override
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        self._place_buttons(event.size().width())
+        super().resizeEvent(event)
+
+    def _place_buttons(self, width_px: int) -> None:
+        """Beside the words, or below them where beside would leave a column of single words."""
+        beside = width_px - _LEFT_PX - _RIGHT_PX - self._buttons.sizeHint().width() - _CROSS_PX
+        is_long = self._text.fontMetrics().horizontalAdvance(self.notice.text) > _MOST_LINES * max(1, beside)
+        below = beside < _LEAST_WORDS_PX and is_long
+        if below is self._below:
+            return
+        self._below = below
+        self._buttons.setContentsMargins(0 if below else 4, 0, 0, 0)
+        if below:
+            self._row.removeWidget(self._buttons)
+            self._outer.insertWidget(1, self._buttons, 0, Qt.AlignmentFlag.AlignLeft)
+        else:
+            self._outer.removeWidget(self._buttons)
+            self._row.insertWidget(1, self._buttons, 0, Qt.AlignmentFlag.AlignVCenter)
 
     def can_say(self, notice: Notice) -> bool:
         """Whether another notice is the same news with other numbers, and has the same buttons."""

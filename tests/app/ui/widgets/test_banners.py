@@ -1,8 +1,10 @@
 """Banners whose numbers change while somebody reads them."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
+from PySide6.QtCore import QPoint
 from PySide6.QtWidgets import QPlainTextEdit, QPushButton
 from pytestqt.qtbot import QtBot
 
@@ -10,6 +12,7 @@ from app.ui.notices import Action, Notice
 from app.ui.theme import Theme
 from app.ui.widgets.banner import Banner
 from app.ui.widgets.banner_stack import BannerStack
+from app.ui.widgets.label import Label
 
 SHORT = Notice(
     "error",
@@ -96,3 +99,22 @@ def test_a_dismissed_warning_does_not_come_back_with_another_number(stack: Banne
     another = replace(held, about="5")
     stack.show_notices((held, another))
     assert shown(stack) == [another]
+
+
+def test_buttons_stand_below_the_words_where_beside_would_leave_a_narrow_column(
+    stack: BannerStack, qtbot: QtBot
+) -> None:
+    long = replace(SHORT, text=" ".join([SHORT.text] * 6))
+    stack.show_notices((long,))
+    banner = stack.banners[0]
+    words = next(label for label in banner.findChildren(Label) if label.text() == long.text)
+    act = button(banner, "Check again")
+
+    def stands(below: bool) -> bool:
+        return (act.mapTo(banner, QPoint(0, 0)).y() >= words.geometry().bottom()) is below
+
+    for width, below in ((1000, False), (600, True), (1000, False)):
+        stack.resize(width, 400)
+        qtbot.waitUntil(partial(stands, below))
+        act.setFocus()
+    assert act.hasFocus()
