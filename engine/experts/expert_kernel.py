@@ -11,7 +11,9 @@ from torch import Tensor
 
 from engine.banks.bank import BankLayout
 from engine.experts.kernels import Expert, ExpertWeights
+from engine.experts.native_kernel import native_kernel
 from engine.experts.reference_kernel import PackedExperts, ReferenceKernel, Scratch
+from engine.system.protocols import KernelLibrary
 
 
 class ExpertKernel(Protocol):
@@ -78,6 +80,7 @@ def kernel_for(
     dtype: torch.dtype,
     device: torch.device,
     scratch: Scratch,
+    library: KernelLibrary | None = None,
 ) -> ExpertKernel:
     """The fastest kernel that knows how a layer is stored.
 
@@ -86,7 +89,12 @@ def kernel_for(
         dtype: number type of unpacked weights.
         device: computes.
         scratch: room for unpacked weights, shared by all layers.
+        library: computes on the CPU with what it knows of packed experts; for records in host memory.
     """
     if packed is None:
         return TorchKernel(layout, shapes)
+    if library is not None:
+        native = native_kernel(layout, packed, library, dtype=dtype, scratch=scratch)
+        if native is not None:
+            return native
     return ReferenceKernel(layout, packed, dtype=dtype, device=device, scratch=scratch)

@@ -53,8 +53,20 @@ class Expert(Protocol):
         ...
 
 
+class SeveralExperts(Protocol):
+    """Computes all experts of a small step in one call."""
+
+    def __call__(self, experts: list[int], counts: list[int], rows: Tensor, math: ExpertMath) -> Tensor:
+        """Rows [N, M], as many of each expert as `counts` says, to [N, M]; one row [1, M] is that of all experts."""
+        ...
+
+
 class ExpertSource(Protocol):
     """Hands out experts in the order asked for."""
+
+    def several(self, tokens: int) -> SeveralExperts | None:
+        """What computes the experts of a step of so many tokens at once; None: they are streamed."""
+        ...
 
     def stream(self, experts: list[int]) -> Iterator[Expert]:
         """Each expert; valid until the next one is asked for."""
@@ -125,6 +137,11 @@ def routed_forward(
         return _one_token_forward(hidden, ids, scores, n_experts, source, math)
     routing = group_by_expert(ids, n_experts)
     total = torch.zeros(hidden.shape, dtype=torch.float32, device=hidden.device)
+    several = source.several(hidden.shape[0])
+    if several is not None and routing.experts:
+        out = several(routing.experts, routing.counts, hidden[routing.tokens], math)
+        weights = scores[routing.tokens, routing.ranks, None].float()
+        return total.index_add_(0, routing.tokens, out.float() * weights).to(hidden.dtype)
     start = 0
     for count, expert in zip(routing.counts, source.stream(routing.experts), strict=True):
         tokens = routing.tokens[start : start + count]
@@ -141,6 +158,12 @@ def _one_token_forward(
     """The same for T = 1, without grouping rows: decoding spends its time in the matrices and not around them."""
     chosen = sorted((number, rank) for rank, number in enumerate(ids[0].tolist()) if number < n_experts)
     total = torch.zeros(hidden.shape, dtype=torch.float32, device=hidden.device)
+    several = source.several(1)
+    if several is not None and chosen:
+        outs = several([number for number, _ in chosen], [1] * len(chosen), hidden, math).float()
+        for (_, rank), out in zip(chosen, outs, strict=True):
+            total += out * scores[0, rank].float()
+        return total.to(hidden.dtype)
     for (_, rank), expert in zip(chosen, source.stream([number for number, _ in chosen]), strict=True):
         out = expert.compute(hidden, math)
         total += out.float() * scores[0, rank].float()

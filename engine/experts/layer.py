@@ -14,7 +14,8 @@ from engine.banks.bank import ExpertBank
 from engine.contract.steps import Step, StepRates, on_host
 from engine.experts.copies import gap_experts
 from engine.experts.expert_kernel import ExpertKernel
-from engine.experts.kernels import Expert, ExpertMath, routed_forward
+from engine.experts.kernels import Expert, ExpertMath, SeveralExperts, routed_forward
+from engine.experts.native_kernel import several_of
 from engine.experts.ring import TransferRing
 from engine.experts.transfer import SlotPool
 
@@ -172,6 +173,10 @@ class _Source:
     bank: ExpertBank
     way: Way
     tokens: int
+
+    def several(self, tokens: int) -> SeveralExperts | None:
+        """Where the bank lies in host memory and the kernel can."""
+        return several_of(self.way.kernel, self.bank.record, tokens) if self.way.on_host else None
 
     def stream(self, experts: list[int]) -> Iterator[Expert]:
         """These experts, one after another."""

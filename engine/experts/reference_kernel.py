@@ -1,5 +1,6 @@
 """Packed experts by reference: unpack one expert, compute it in plain torch, forget it. Exact, and slow."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,6 +13,7 @@ from engine.experts.dequant.matrix import dequantise
 from engine.experts.kernels import ExpertWeights
 
 Side = Literal["up", "down"]
+SIDES: tuple[Side, Side] = ("up", "down")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,15 @@ class StoredMatrix:
     count: int = 1
     first_row: int = 0
     row_step: int = 1  # 2: gate and up rows take turns in the computed matrix
+
+    def place_of(self, layout: BankLayout, suffix: str) -> tuple[int, int] | None:
+        """Where a piece of it begins in a record, and its bytes; "" are the weights, "_scale", "_zero", "_order"."""
+        name = f"{self.part}{suffix}"
+        if not layout.has(name):
+            return None
+        part = layout.part(name)
+        size = part.bytes // self.count
+        return part.offset + self.place * size, size
 
 
 @dataclass(slots=True)
@@ -90,39 +101,50 @@ class ReferenceKernel:
 
     def expert(self, record: Tensor, number: int) -> ExpertWeights:
         """The weights, in the scratch: valid until the next expert of any layer."""
-        out = {side: self._scratch.matrix(side, *size, self._dtype, self._device) for side, size in self._sizes.items()}
-        return self._unpack(record, number, out["up"], out["down"])
+        return self.in_scratch(record, lambda up, down: self._unpack(record, number, up, down))
 
     def exact(self, record: Tensor, number: int) -> ExpertWeights:
         """The weights in float32 and memory of their own."""
         up, down = (torch.empty(size, device=record.device) for size in (self._sizes["up"], self._sizes["down"]))
-        return self._unpack(record, number, up, down)
+        self._unpack(record, number, up, down)
+        return self._weights(record, up, down)
 
-    def _unpack(self, record: Tensor, number: int, up: Tensor, down: Tensor) -> ExpertWeights:
+    def in_scratch(self, record: Tensor, unpack: Callable[[Tensor, Tensor], None]) -> ExpertWeights:
+        """The weights that `unpack` has written: outputs before inputs, whatever the model's module has."""
+        up, down = (self._scratch.matrix(side, *self._sizes[side], self._dtype, self._device) for side in SIDES)
+        unpack(up, down)
+        return self._weights(record, up, down)
+
+    def size(self, side: Side) -> tuple[int, int]:
+        """Outputs and inputs of the matrices of one side."""
+        return self._sizes[side]
+
+    def bias(self, record: Tensor, side: Side, dtype: torch.dtype) -> Tensor | None:
+        """[outputs], where there is one."""
+        if self._packed.bias_dtype is None:
+            return None
+        name = self._up_name if side == "up" else "down"
+        return self._layout.raw(record, f"{name}_bias").view(self._packed.bias_dtype).to(dtype)
+
+    def _unpack(self, record: Tensor, number: int, up: Tensor, down: Tensor) -> None:
         for stored, whole in zip(self._packed.matrices, self._wholes, strict=True):
             out = up if stored.side == "up" else down
             last = stored.first_row + stored.code.rows * stored.row_step
             target = out[stored.first_row : last : stored.row_step]
             one = None if whole is None else whole[number].to(record.device).float()
             dequantise(stored.code, self._pieces(record, stored, one), target)
+
+    def _weights(self, record: Tensor, up: Tensor, down: Tensor) -> ExpertWeights:
+        biases = [self.bias(record, side, up.dtype) for side in SIDES]
         if self._packed.transposed:
             up, down = up.T, down.T
-        return ExpertWeights(up, down, self._bias(record, self._up_name, up), self._bias(record, "down", down))
+        return ExpertWeights(up, down, *biases)
 
     def _pieces(self, record: Tensor, stored: StoredMatrix, whole: Tensor | None) -> Pieces:
         def piece(suffix: str) -> Tensor | None:
-            name = f"{stored.part}{suffix}"
-            if not self._layout.has(name):
-                return None
-            raw = self._layout.raw(record, name)
-            size = raw.numel() // stored.count
-            return raw[stored.place * size : (stored.place + 1) * size]
+            found = stored.place_of(self._layout, suffix)
+            return None if found is None else record[found[0] : found[0] + found[1]]
 
         weight = piece("")
         assert weight is not None
         return Pieces(weight, piece("_scale"), piece("_zero"), piece("_order"), whole)
-
-    def _bias(self, record: Tensor, name: str, weights: Tensor) -> Tensor | None:
-        if self._packed.bias_dtype is None:
-            return None
-        return self._layout.raw(record, f"{name}_bias").view(self._packed.bias_dtype).to(weights.dtype)

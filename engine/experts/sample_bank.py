@@ -15,8 +15,10 @@ from engine.contract.formats import GGUF_BLOCKS, INT_BITS, WeightFormat
 from engine.contract.shape import ExpertShape
 from engine.experts.dequant.code import MatrixCode
 from engine.experts.expert_kernel import PartShapes, kernel_for
-from engine.experts.kernels import Expert
+from engine.experts.kernels import Expert, SeveralExperts
+from engine.experts.native_kernel import several_of
 from engine.experts.reference_kernel import PackedExperts, Scratch, StoredMatrix
+from engine.system import select
 
 _BYTE = 0x35  # two small numbers of 4 bits, or 0.8 as E4M3
 _GGUF_BYTE = 0x15  # two of them are 0.0012 as float16, the factor of many blocks
@@ -55,6 +57,7 @@ class SampleBank:
             dtype=self.dtype,
             device=device,
             scratch=Scratch(),
+            library=select.kernel_library() if device.type == "cpu" else None,
         )
         self._next = 0
 
@@ -63,6 +66,10 @@ class SampleBank:
         chosen = [(self._next + step) % self.n_experts for step in range(self.active)]
         self._next = (self._next + self.active) % self.n_experts
         return chosen
+
+    def several(self, tokens: int) -> SeveralExperts | None:
+        """As a layer in host memory does."""
+        return several_of(self._kernel, self._records.__getitem__, tokens)
 
     def stream(self, experts: list[int]) -> Iterator[Expert]:
         """Each expert; valid until the next one."""

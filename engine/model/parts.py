@@ -28,7 +28,8 @@ from engine.experts.transfer import SlotPool
 from engine.model.dense import DENSE_DTYPES
 from engine.model.experts_function import ExpertsModule, ModuleMath
 from engine.model.kv_cache import KvCache, cache_for
-from engine.system.protocols import PinRefusedError
+from engine.system import select
+from engine.system.protocols import KernelLibrary, PinRefusedError
 
 _log = logging.getLogger(__name__)
 _MATRICES = 16  # of a usual model some 100 MB
@@ -241,9 +242,9 @@ class Parts:
         if settled is Tier.VRAM or (settled is Tier.PINNED and not (plain or self.unpacks_on_host)):
             return None
         cpu = torch.device("cpu")
-        return Way(cpu, self._kernel(bank, cpu), InPlace(), on_host=True)
+        return Way(cpu, self._kernel(bank, cpu, select.kernel_library()), InPlace(), on_host=True)
 
-    def _kernel(self, bank: ExpertBank, device: torch.device) -> ExpertKernel:
+    def _kernel(self, bank: ExpertBank, device: torch.device, library: KernelLibrary | None = None) -> ExpertKernel:
         return kernel_for(
             bank.layout,
             self.modules[bank.layer].part_shapes,
@@ -251,6 +252,7 @@ class Parts:
             dtype=self.dtype,
             device=device,
             scratch=self._scratch,
+            library=library,
         )
 
     def renew_scratch(self, scratch: Scratch | None = None) -> Scratch:

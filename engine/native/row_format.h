@@ -29,13 +29,12 @@ static ALWAYS_INLINE void IN(rows)(const struct matrix *m, const struct pieces *
 
 static void IN(product)(const struct matrix *m, const struct pieces *p, const float *x, int tokens, float *out,
                         size_t out_stride, size_t first, size_t last) {
-    for (; tokens >= ROWS_AT_ONCE; tokens -= ROWS_AT_ONCE) {
-        IN(rows)(m, p, x, ROWS_AT_ONCE, out, out_stride, first, last);
+    for (; tokens > 0; tokens -= ROWS_AT_ONCE) {
+        if (tokens == 1) IN(rows)(m, p, x, 1, out, out_stride, first, last);
+        if (tokens == 2) IN(rows)(m, p, x, 2, out, out_stride, first, last);
+        if (tokens == 3 && ROWS_AT_ONCE > 2) IN(rows)(m, p, x, 3, out, out_stride, first, last);
+        if (tokens > 3 || tokens > ROWS_AT_ONCE) IN(rows)(m, p, x, ROWS_AT_ONCE, out, out_stride, first, last);
         x += ROWS_AT_ONCE * (size_t)m->columns, out += ROWS_AT_ONCE * out_stride;
-    }
-    for (; tokens >= 1; tokens--) {
-        IN(rows)(m, p, x, 1, out, out_stride, first, last);
-        x += m->columns, out += out_stride;
     }
 }
 

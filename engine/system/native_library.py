@@ -164,7 +164,7 @@ def kernel_library() -> KernelLibrary | None:
 
 def _struct(matrix: PackedMatrix) -> Matrix:
     words = (matrix.kind, matrix.dtype, matrix.scale_dtype)
-    places = (-1 if place is None else place for place in (matrix.weight, matrix.scale, matrix.zero, matrix.order))
+    places = (-1 if place is None else place for place in matrix.pieces)
     return Matrix(
         *(word.encode() for word in words),
         *(matrix.rows, matrix.columns, *matrix.tile, matrix.bits, matrix.zero_step, int(matrix.divides)),

@@ -205,10 +205,9 @@ class PackedMatrix:
     divides: bool
     first_row: int  # of the outputs of all matrices, `row_step` apart
     row_step: int
-    weight: int  # where the pieces begin in a record; None: there is no such piece
-    scale: int | None = None
-    zero: int | None = None
-    order: int | None = None
+    pieces: tuple[
+        int | None, ...
+    ]  # where weight, scale, zero and order begin in a record; None: there is no such piece
     wholes: int = 0  # address of the scales of whole matrices, float32 [E]; 0: there are none
 
 

@@ -8,6 +8,7 @@ from engine.system.protocols import (
     ChildLauncher,
     EndResult,
     HostAllocator,
+    KernelLibrary,
     LiveMemory,
     MachineProbe,
     PageLocker,
@@ -93,6 +94,13 @@ def least_readers() -> int:
     Linux reads ahead of one that reads in order. How far Windows does was not measured, so there it is two.
     """
     return 2 if _WINDOWS else 1
+
+
+def kernel_library() -> KernelLibrary | None:
+    """Computes with packed experts on this CPU; None: torch does."""
+    from engine.system.native_library import kernel_library as find
+
+    return find()
 
 
 def give_back_heap() -> None:

@@ -47,6 +47,9 @@ class Weights:
             None if self.down_bias is None else self.down_bias[expert],
         )
 
+    def several(self, tokens: int) -> None:
+        return None
+
     def stream(self, experts: list[int]) -> Iterator[ExpertWeights]:
         return map(self.one, experts)
 
@@ -100,6 +103,9 @@ def test_bf16_experts_are_summed_in_float32() -> None:
     up = torch.eye(2, dtype=torch.bfloat16).repeat(2, 1)
 
     class Source:
+        def several(self, tokens: int) -> None:
+            return None
+
         def stream(self, wanted: list[int]) -> Iterator[ExpertWeights]:
             for expert in wanted:
                 down = torch.eye(2, dtype=torch.bfloat16) * (256.0 if expert == 0 else 0.5)
