@@ -70,7 +70,7 @@ def an_orphan() -> Orphan:
         identities=(ProcessIdentity(pid=18244, create_time=datetime(2026, 9, 1, 13, 41).timestamp()),),
         name="python.exe",
         command_line="python.exe -m engine serve plan.json",
-        reason="Its parent ended (PID 16804); it is in the ledger of an earlier run.",
+        reason="Its parent ended (PID 16804 is gone); Splitpin noted it as part of its engine run r7.",
         confidence="ours",
         preselected=True,
         rss_bytes=int(28.9 * GIB),

@@ -112,7 +112,7 @@ def _root(row: ProcessRow, table: ProcessTable, family: Family) -> _Root | None:
 def _claim(row: ProcessRow, table: ProcessTable, family: Family) -> _Claim | None:
     entry = family.entry_of(row)
     if entry is not None:
-        return _Claim("ours", f"the run ledger has it as part of engine run {entry.run_id}", entry)
+        return _Claim("ours", f"Splitpin noted it as part of its engine run {entry.run_id}", entry)
     if runs_engine(row):
         return _Claim("ours", f"its command line is that of Splitpin's engine, run {option(row, '--run-id')}")
     spawned = is_spawn_child(row)

@@ -61,7 +61,6 @@ class TradeCard(Card):
         self.slider = SplitSlider(theme)
         self.slider.setAccessibleName("Context against VRAM layers")
         self.column.addLayout(self._numbers)
-        self.column.addSpacing(6)
         self.column.addLayout(captions)
         self.column.addWidget(self.slider)
 
