@@ -23,6 +23,7 @@ from app.link.engine_process import EngineProcess
 from app.link.learning import Learning
 from app.link.measurement import Measurement
 from app.link.orphan_watch import OrphanWatch
+from app.link.plan_apply import PlanApply
 from app.link.single_instance import SingleInstance
 from app.link.store import SessionStore
 from app.link.stream import ChatStream
@@ -131,6 +132,7 @@ class App(QObject):
             self.watch,
             self.background,
             self.measurement,
+            PlanApply(self.store, self),
             read_facts=self.learning.read_facts,
             shapes=ShapeCache(profile.shapes_file),
             simulated_gpu=options.simulated_gpu,
@@ -165,6 +167,7 @@ class App(QObject):
         self.engine.logged.connect(self.chat_page.note_log)
         self.desk.launch_wanted.connect(self._launch)
         self.desk.stop_wanted.connect(self.engine.stop)
+        self.desk.end_wanted.connect(self.engine.kill)
         self.desk.port_wished.connect(self._port_wished)
         self.engine.memory_returned.connect(self._memory_returned)
         self.desk.add_model_wanted.connect(self._add_model)

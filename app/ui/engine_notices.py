@@ -5,8 +5,9 @@ from app.ui.notices import Action, Notice
 from app.ui.wording import rough_duration
 from engine.contract.events import StepStalled
 
-STOP_ENGINE = "stop_engine"
+STOP_ENGINE, END_ENGINE = "stop_engine", "end_engine"
 _STOP = Action("Stop engine", STOP_ENGINE, "danger")
+_END = Action("End engine", END_ENGINE, "danger")  # what hangs may not hear that it is to stop
 _WORK = {"prefill": "a part of the prompt", "decode": "one token"}
 
 
@@ -26,8 +27,9 @@ def of_stall(stalled: StepStalled) -> Notice:
         "warn",
         f"The engine has not finished a step for {rough_duration(stalled.running_s)}",
         f"It computes {_WORK[stalled.phase]}; by what was measured on this PC that takes less than "
-        f"{rough_duration(stalled.limit_s)}. It may still come to an end. If it does not, stop the engine.",
-        (_STOP,),
+        f"{rough_duration(stalled.limit_s)}. It may still come to an end. If it does not, end the engine; chats "
+        "keep what has arrived.",
+        (_END,),
         dismissable=False,
         about="stalled",
     )

@@ -35,7 +35,7 @@ class ModelDesk(QObject):
         is_fixed: Callable[[], bool],
         parent: QObject | None = None,
     ) -> None:
-        """`shapes` reads folders, in the background; `is_fixed`: an engine runs, so its model stays."""
+        """`shapes` reads folders, in the background; `is_fixed`: an engine loads or stops, so its model stays."""
         super().__init__(parent)
         self._background = background
         self._shapes = shapes

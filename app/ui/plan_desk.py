@@ -43,7 +43,7 @@ class PlanDesk(QObject):
         simulated_gpu: SimulatedGpu | None = None,
         parent: QObject | None = None,
     ) -> None:
-        """`is_fixed`: an engine runs, so its split stays."""
+        """`is_fixed`: an engine loads, stops or takes another split, so this one stays."""
         super().__init__(parent)
         self._models = models
         self._is_fixed = is_fixed
@@ -56,6 +56,12 @@ class PlanDesk(QObject):
     def wishes(self) -> Wishes:
         """The wishes for the chosen model, with those that hold for all of them."""
         return self._wishes.of(self._models.folder)
+
+    @property
+    def saved_wishes(self) -> Wishes:
+        """Those for the chosen model alone."""
+        folder = self._models.folder
+        return Wishes() if folder is None else self._wishes.saved.get(folder, Wishes())
 
     @property
     def question(self) -> Question | None:
@@ -139,6 +145,13 @@ class PlanDesk(QObject):
         self.wish(
             vram_layers=None, allow_pageable=False, kv_dtype=None, vram_reserve_bytes=None, ram_reserve_bytes=None
         )
+
+    def restore(self, folder: Path, wishes: Wishes) -> None:
+        """Take earlier wishes for a model again, all of them."""
+        self._wishes.saved[folder] = wishes
+        self.wishes_changed.emit(folder, wishes)
+        if folder == self._models.folder:
+            self.plan()
 
     def limit_pins(self, most_bytes: int | None) -> None:
         """Pin at most this much, whatever the quota; None: as much as the quota allows."""

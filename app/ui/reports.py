@@ -5,7 +5,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 from app.ui.notices import Notice
 
 SHOWN_MS = 45_000  # good news needs no click to go away
-OUTDATED = frozenset({"back", "ended", "measured"})  # what notices of a moment are about
+OUTDATED = frozenset({"back", "ended", "measured", "change"})  # what notices of a moment are about
 
 
 class Reports(QObject):

@@ -61,6 +61,7 @@ class Shell(QObject):
         self._ask = ask
         self._stage = store.state.stage
         self._quarter = 0
+        self._changing = False
         self._told_orphans = False
         self._over = False
         self._use = MemoryUse()
@@ -76,7 +77,7 @@ class Shell(QObject):
 
     def _add_shortcuts(self) -> None:
         add = self._window.add_shortcut
-        add("F5", self._desk.start)
+        add("F5", self._desk.start_or_apply)
         add("Shift+F5", self._stop)
         add("Ctrl+G", self._edit_context)
         add("Ctrl+L", self._choose_model)
@@ -86,7 +87,7 @@ class Shell(QObject):
         add("Ctrl+/", self._show_shortcuts)
 
     def _stop(self) -> None:
-        self._engine.stop()
+        self._desk.stop()
         self._desk.measuring.cancel()
 
     def _edit_context(self) -> None:
@@ -158,7 +159,9 @@ class Shell(QObject):
             case "start":
                 self._desk.start()
             case "stop":
-                self._engine.stop()
+                self._desk.stop()
+            case "end_engine":
+                self._engine.kill()
             case "end":
                 self._desk.left_over.end_first()
             case "quit":
@@ -172,7 +175,9 @@ class Shell(QObject):
 
     def _show_tray(self) -> None:
         orphans = self._desk.left_over.orphans
-        inputs = TrayInputs(self._store.state, self._desk.inputs.model_name, orphans, self._desk.why_not_start)
+        state = self._store.state
+        name = state.model_name if state.running else self._desk.inputs.model_name
+        inputs = TrayInputs(state, name, orphans, self._desk.why_not_start)
         self._tray.show_view(tray(inputs))
         self._window.rail.set_badge("split", str(len(orphans)) if orphans else "")
         if orphans and not self._told_orphans and not self._window.isVisible():
@@ -185,6 +190,11 @@ class Shell(QObject):
         if state.stage is not self._stage:
             self._stage, self._quarter = state.stage, 0
             self._tell_stage(state)
+        changing = state.change is not None and state.request is None
+        if changing is not self._changing:
+            self._changing = changing
+            if changing:
+                self._announce("The split is being changed")
         loading = state.loading
         if state.stage is EngineStage.LOADING and loading is not None and loading.layers_total:
             quarter = loading.layers_done * _QUARTER // loading.layers_total

@@ -8,7 +8,7 @@ from app.ui.widgets.label import Label
 
 SHORTCUTS: tuple[tuple[str, str], ...] = (
     ("Ctrl+1, Ctrl+2", "Split, Chat"),
-    ("F5", "Start the engine"),
+    ("F5", "Start the engine, or apply another split to it"),
     ("Shift+F5", "Stop the engine, cancel loading or measuring"),
     ("Ctrl+G", "Type an exact context"),
     ("Ctrl+L", "Choose a model"),

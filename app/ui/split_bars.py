@@ -30,7 +30,7 @@ def bars(inputs: SplitInputs) -> tuple[Bar, ...]:
     if plan is None or inputs.facts is None:
         return ()
     lines = plan.ledger
-    if inputs.ready and inputs.session.residency is not None:
+    if inputs.ready and inputs.session.residency is not None and inputs.pending is None:
         lines = inputs.session.residency.ledger_settled
     made = [_ram(inputs, plan, lines), _commit(inputs, lines)]
     if inputs.on_gpu:

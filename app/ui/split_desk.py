@@ -19,11 +19,13 @@ from app.core.shape_cache import ShapeCache
 from app.link.background import Background
 from app.link.measurement import Measurement
 from app.link.orphan_watch import OrphanWatch
+from app.link.plan_apply import PlanApply
 from app.link.store import SessionStore
 from app.planning.wishes import Wishes
 from app.ui import crash_fix as crash_fixes
 from app.ui import split_notices as said
-from app.ui.engine_notices import STOP_ENGINE
+from app.ui.change_desk import CHANGE, ChangeDesk
+from app.ui.engine_notices import END_ENGINE, STOP_ENGINE
 from app.ui.measure_desk import MeasureDesk
 from app.ui.model_desk import ModelDesk
 from app.ui.notices import DISMISS, Notice, of_problem
@@ -44,6 +46,7 @@ class SplitDesk(QObject):
     """Signals:
     launch_wanted: an engine is to be started with this MemoryPlan.
     stop_wanted: the engine is to be stopped.
+    end_wanted: it hangs, and is to be ended.
     port_wished: the engine is to listen on another port from now on, and to start (its number, 0: any free one).
     model_changed: another model was chosen (ModelEntry).
     wishes_changed: the wishes for a model changed (its folder as Path, Wishes).
@@ -58,6 +61,7 @@ class SplitDesk(QObject):
 
     launch_wanted = Signal(object)
     stop_wanted = Signal()
+    end_wanted = Signal()
     port_wished = Signal(int)
     model_changed = Signal(object)
     wishes_changed = Signal(object, object)
@@ -76,6 +80,7 @@ class SplitDesk(QObject):
         watch: OrphanWatch,
         background: Background,
         measurement: Measurement,
+        plan_apply: PlanApply,
         *,
         read_facts: Callable[[], HardwareFacts],
         shapes: ShapeCache,
@@ -92,12 +97,13 @@ class SplitDesk(QObject):
         self._can_open_page_file = can_open_page_file
         self._inputs = SplitInputs(session=store.state)
         self._closed = False
-        is_fixed: Callable[[], bool] = lambda: self._inputs.session.running  # noqa: E731 - for two of its parts
+        is_fixed: Callable[[], bool] = lambda: not self._inputs.adjustable  # noqa: E731 - for two of its parts
         self._models = ModelDesk(background, shapes, is_fixed=is_fixed, parent=self)
         self._plans = PlanDesk(self._models, is_fixed=is_fixed, simulated_gpu=simulated_gpu, parent=self)
         self.left_over = OrphanDesk(watch, self)
         self._reports = Reports(self)
         self._start = StartDesk(self.left_over, background, read_facts, self._models, self)
+        self._change = ChangeDesk(store, self._models, self._plans, plan_apply, background, read_facts, self)
         self._once: dict[str, Any] = {}  # wishes for the start that is on its way, and for no other
         self.measuring = MeasureDesk(measurement, self)
         self._connect_page(page)
@@ -117,6 +123,11 @@ class SplitDesk(QObject):
         self._start.cleared.connect(self._start_cleared)
         self._start.refused.connect(self.start_refused)
         self._start.failed.connect(self._no_facts)
+        self._change.changed.connect(self._show)
+        self._change.stop_wanted.connect(self.stop_wanted)
+        self._change.start_wanted.connect(self.start)
+        self._change.reported.connect(self.report)
+        self._change.outdated.connect(lambda: self._reports.forget(CHANGE))
         self._reports.changed.connect(self._show)
         self.measuring.changed.connect(self._show)
         self.measuring.read_wanted.connect(self.read_machine)
@@ -128,7 +139,9 @@ class SplitDesk(QObject):
         page.pinned_wished.connect(lambda count: self._wishing(lambda: self._plans.wish(pinned_layers=count)))
         page.tier_wished.connect(lambda layer, tier: self._wishing(lambda: self._plans.wish_tier(layer, tier)))
         page.start_wanted.connect(self.start)
-        page.stop_wanted.connect(self.stop_wanted)
+        page.stop_wanted.connect(self.stop)
+        page.apply_wanted.connect(self._change.act)
+        page.undo_wanted.connect(self._change.undo)
         page.measure_wanted.connect(lambda: self.measuring.measure(self._inputs))
         page.cancel_wanted.connect(self.measuring.cancel)
         page.model_wished.connect(self._models.choose)
@@ -214,6 +227,8 @@ class SplitDesk(QObject):
         self._background.run(self._read_facts, self._got_facts, self._no_facts)
 
     def _got_facts(self, facts: HardwareFacts) -> None:
+        if self._inputs.session.running:  # they count what the engine holds; a change of its split reads its own
+            return
         self._plans.take_facts(facts)
         self.measuring.tell(self._inputs)
 
@@ -225,6 +240,15 @@ class SplitDesk(QObject):
     def start(self) -> None:
         """Look for left-over engines, read the machine once more, plan, start."""
         self._start_with({})
+
+    def start_or_apply(self) -> None:
+        """Start, or give the engine that runs the split on screen."""
+        self._change.act() if self._inputs.session.running else self.start()
+
+    def stop(self) -> None:
+        """Stop the engine, also one that was to be started again."""
+        self._change.forget_restart()
+        self.stop_wanted.emit()
 
     def _start_with(self, wishes: dict[str, Any]) -> None:
         if self._start.busy or self._inputs.session.running:
@@ -243,6 +267,7 @@ class SplitDesk(QObject):
             self.start_refused.emit()
             return
         self._reports.drop_outdated()
+        self._change.launched(self.wishes.model_copy(update=once))
         self.launch_wanted.emit(plan)
 
     def _session_changed(self, session: SessionState) -> None:
@@ -258,6 +283,7 @@ class SplitDesk(QObject):
             self.read_machine()  # the engine's memory is free again
             self._models.engine_ended(session.problem)
         self._show()
+        self._change.follow(session)
 
     # -- notices --------------------------------------------------------------------------------------------------
 
@@ -278,7 +304,9 @@ class SplitDesk(QObject):
             said.LIMIT_PINS: lambda: self._plans.keep_limit(said.granted_pin_bytes(self._inputs)),
             said.FREE_CHOICES: self._plans.free_choices,
             said.LIFT_LIMIT: lambda: self._plans.keep_limit(None),
-            STOP_ENGINE: self.stop_wanted.emit,
+            STOP_ENGINE: self.stop,
+            END_ENGINE: self.end_wanted.emit,
+            CHANGE: self._change.act,
             said.END: self.left_over.end_first,
             said.END_ASKED: self.left_over.end_asked,
             said.KEEP: self.left_over.keep_asked,
@@ -326,6 +354,9 @@ class SplitDesk(QObject):
             quota=found.quota,
             left_over=left_over(self.left_over.orphans),
             starting=self._start.busy,
+            touched=self._change.touched,
+            pending=self._change.pending,
+            applying=self._change.applying,
             measuring=self.measuring.state,
         )
         self._page.show_models(self._models.entries, self._models.entry)

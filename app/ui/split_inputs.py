@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from app.core.learned import Experience
 from app.core.measuring import Measuring
 from app.core.session import EngineStage, SessionState
+from app.planning.change import Change
 from app.planning.stops import SliderStops
 from app.planning.wishes import Wishes
 from engine.contract.errors import Problem
@@ -50,12 +51,24 @@ class LeftOver:
 
 
 @dataclass(frozen=True, slots=True)
+class Pending:
+    """Another split than the one that runs. `restart`: why only a start can bring it; None: the engine can take it."""
+
+    plan: MemoryPlan
+    change: Change
+    restart: Problem | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SplitInputs:
     """`plan` is for the wishes; `drawn` may be shown instead where `problem` says why there is none.
 
     `loading` is the last progress the engine told, also after it is ready; `ready_at` a time of day in words;
     `starting`: Start was pressed, and what comes before the engine is on its way. `known` is what runs and measurements
     taught of this PC; None until it was read.
+
+    While an engine runs: `touched` says that other things are wished for than it was started with, `pending` is the
+    split that follows from them, `applying` that the machine is read once more before the engine is asked for it.
     """
 
     model_name: str | None = None
@@ -74,10 +87,27 @@ class SplitInputs:
     starting: bool = False
     known: Experience | None = None
     measuring: Measuring | None = None
+    touched: bool = False
+    pending: Pending | None = None
+    applying: bool = False
+
+    @property
+    def adjustable(self) -> bool:
+        """Whether other wishes can be taken: no engine runs, or one that is ready and not being changed."""
+        if not self.session.running:
+            return True
+        return self.ready and self.session.change is None and not self.applying
+
+    @property
+    def wishing(self) -> bool:
+        """Whether the wishes say more than the engine that runs."""
+        return not self.session.running or self.touched
 
     @property
     def shown(self) -> MemoryPlan | None:
-        """The plan on screen: what the engine was sent while it runs, else what Start would send."""
+        """The plan on screen: what Start or Apply would send, else what the engine that runs was sent."""
+        if self.pending is not None:
+            return self.pending.plan
         if self.session.running and self.session.plan is not None:
             return self.session.plan
         return self.plan if self.plan is not None else self.drawn

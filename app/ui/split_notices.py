@@ -64,9 +64,9 @@ def compose(inputs: NoticeInputs) -> tuple[Notice, ...]:
     found += of_engine(split.session)
     if split.session.residency is not None:
         found += _of_shortfall(split.session.residency, split.wishes.pin_cap_bytes)
-    if split.problem is not None and not split.session.running:
+    if split.problem is not None and split.wishing:
         found.append(_of_model(inputs, split.problem) if split.shape is None else _of_plan(inputs, split.problem))
-    if split.blocked is not None and not split.session.running:
+    if split.blocked is not None and split.wishing:
         found.append(Notice("info", split.blocked, about="blocked"))
     found.append(_of_limit(split))
     found.append(_of_choices(split))
@@ -173,7 +173,8 @@ def _of_limit(split: SplitInputs) -> Notice | None:
     limit = split.wishes.pin_cap_bytes
     if limit is None or not split.on_gpu:
         return None
-    when = "It counts from the next start." if split.session.running else "More was refused in an earlier run."
+    running = split.session.running
+    when = "It counts from the next change or start." if running else "More was refused in an earlier run."
     title = f"Splitpin pins at most {gib(limit)}, as you chose"
     return Notice("info", title, when, (Action("Remove this limit", LIFT_LIMIT),), about="pin limit")
 

@@ -2,7 +2,9 @@
 
 from app.core.measuring import Measuring
 from app.core.session import EngineStage
+from app.planning.change import kv_bytes
 from app.ui.split_bars import bars
+from app.ui.split_change import change_view
 from app.ui.split_inputs import SplitInputs
 from app.ui.split_speed import speed_view
 from app.ui.split_strip import strip
@@ -18,9 +20,8 @@ from app.ui.split_view import (
     Tag,
     Tile,
 )
-from app.ui.wording import exact_gib, gib_of, layers, percent, shortened, tokens
-from engine.contract.estimate import banks, kv_cache_bytes
-from engine.contract.ledger import KV_CACHE
+from app.ui.wording import exact_gib, gib_of, layers, over_minutes, percent, shortened, tokens
+from engine.contract.estimate import banks
 from engine.contract.plan import MemoryPlan, Pool, Tier
 from engine.contract.units import gib
 
@@ -47,6 +48,8 @@ def present(inputs: SplitInputs) -> SplitView:
         pinned=_pinned(inputs),
         memory_note=_memory_note(inputs),
         memory_hint=inputs.session.residency.self_test if inputs.ready and inputs.session.residency else "",
+        change=change_view(inputs),
+        can_choose=_button(inputs).action == "start" or (inputs.ready and inputs.adjustable),
         bars=bars(inputs),
     )
 
@@ -90,6 +93,10 @@ def pill(inputs: SplitInputs) -> PillView:
             return PillView(f"Loading {percent(share)}", "accent", "arc", share)
         case EngineStage.CHECKING:
             return PillView("Checking", "accent", "arc", None)
+        case EngineStage.READY if inputs.session.stalled is not None:
+            return PillView(f"No answer for {over_minutes(inputs.session.stalled.running_s)}", "warn", "triangle")
+        case EngineStage.READY if inputs.session.change is not None and inputs.session.request is None:
+            return PillView("Changing the split", "accent", "arc", None)
         case EngineStage.READY if inputs.changed:
             return PillView("Ready, split changed", "warn", "triangle")
         case EngineStage.READY if inputs.session.request is not None:
@@ -152,14 +159,12 @@ def _tiles(inputs: SplitInputs, cells: StripView) -> tuple[Tile, ...]:
 def _context_tile(inputs: SplitInputs, plan: MemoryPlan) -> Tile:
     """The context of the plan, or the wish if the plan on screen is not for it."""
     wish = inputs.wishes.context_tokens
-    if not inputs.session.running and inputs.plan is None and wish is not None and wish != plan.context_tokens:
+    if inputs.wishing and inputs.plan is None and wish is not None and wish != plan.context_tokens:
         return Tile("Context (KV cache)", tokens(wish), f"does not fit; {plan.context_tokens:,} shown", "error")
-    return Tile("Context (KV cache)", tokens(plan.context_tokens), f"{gib(_kv_bytes(plan))} KV cache")
-
-
-def _kv_bytes(plan: MemoryPlan) -> int:
-    told = [line.bytes for line in plan.ledger if line.what == KV_CACHE and line.pool in (Pool.VRAM, Pool.RAM)]
-    return told[0] if told else kv_cache_bytes(plan.model, plan.context_tokens)
+    now = ""
+    if inputs.pending is not None and (before := inputs.pending.change.context_tokens[0]) != plan.context_tokens:
+        now = f"now {before:,} · "
+    return Tile("Context (KV cache)", tokens(plan.context_tokens), f"{now}{gib(kv_bytes(plan))} KV cache")
 
 
 def _changed(plan: MemoryPlan, cells: StripView, tier: Tier) -> str:
@@ -168,18 +173,27 @@ def _changed(plan: MemoryPlan, cells: StripView, tier: Tier) -> str:
     return f"asked for {asked} · " if cells.count(tier) != asked else ""
 
 
+def _now(cells: StripView, tier: Tier) -> str:
+    """ "now 8", where another number would be there after a change."""
+    is_new = any(cell.now is not None for cell in cells.cells)
+    now = sum(cell.now is tier for cell in cells.cells)
+    return f"now {now} · " if is_new and now != cells.count(tier) else ""
+
+
 def _vram_tile(plan: MemoryPlan, cells: StripView) -> Tile:
     count, differs = cells.count(Tier.VRAM), _changed(plan, cells, Tier.VRAM)
     detail = gib(cells.tier_bytes(Tier.VRAM)) if count else "all are in RAM"
-    return Tile("Layers in VRAM", f"{count}", differs + detail, "warn" if differs else "muted")
+    detail = _now(cells, Tier.VRAM) + differs + detail
+    return Tile("Layers in VRAM", f"{count}", detail, "warn" if differs else "muted")
 
 
 def _pinned_tile(inputs: SplitInputs, plan: MemoryPlan, cells: StripView) -> Tile:
     count, differs = cells.count(Tier.PINNED), _changed(plan, cells, Tier.PINNED)
     size = cells.tier_bytes(Tier.PINNED)
     quota = inputs.quota
-    if differs:
-        detail = f"{differs}{gib(size)}"
+    now = _now(cells, Tier.PINNED)
+    if differs or now:
+        detail = f"{now}{differs}{gib(size)}"
     elif quota is None:
         detail = gib(size)
     elif quota.assumed:
@@ -193,14 +207,16 @@ def _locked_tile(inputs: SplitInputs, plan: MemoryPlan, cells: StripView) -> Til
     count, pageable = cells.count(Tier.LOCKED), cells.count(Tier.PAGEABLE)
     size = gib(cells.tier_bytes(Tier.LOCKED))
     if pageable:
-        allowed = inputs.plan is not None or inputs.session.running
+        allowed = inputs.plan is not None or not inputs.wishing
         verb = "is" if pageable == 1 else "are"
         does = "does" if pageable == 1 else "do"
         detail = f"{layers(pageable)} {verb} pageable" if allowed else f"{layers(pageable)} {does} not fit in RAM"
         return Tile("Locked layers", f"{count} + {pageable}", detail, "warn" if allowed else "error")
     if differs := _changed(plan, cells, Tier.LOCKED):
         return Tile("Locked layers", f"{count}", f"{differs}{size}", "warn")
-    return Tile("Locked layers", f"{count}", f"{size} on the CPU" if count else "none runs on the CPU")
+    now = _now(cells, Tier.LOCKED)
+    detail = f"{size} on the CPU" if count else "none runs on the CPU"
+    return Tile("Locked layers", f"{count}", f"{now}{size if count else 'none'}" if now else detail)
 
 
 def _cpu_layers_tile(cells: StripView) -> Tile:
@@ -236,9 +252,9 @@ def _slider(inputs: SplitInputs, cells: StripView) -> SliderView:
         markers=_markers(inputs),
         assumed=stops.pin_full is not None and stops.pin_full.assumed,
         unmet=unmet,
-        enabled=not inputs.session.running and len(stops.stops) > 1,
+        enabled=inputs.adjustable and len(stops.stops) > 1,
         described=", ".join(described),
-        hint="Stop the engine to change the split" if inputs.session.running else "",
+        hint="" if inputs.adjustable else "The split can be changed when the engine is ready",
         captions=_captions(inputs, plan),
     )
 
@@ -253,11 +269,11 @@ def _captions(inputs: SplitInputs, plan: MemoryPlan) -> tuple[str, str]:
 def _position(inputs: SplitInputs, plan: MemoryPlan) -> tuple[int, bool]:
     """The smallest stop with at least the context that is shown, or the last one and True if none has it."""
     wanted = plan.context_tokens
-    if not inputs.session.running and inputs.wishes.context_tokens is not None:
+    if inputs.wishing and inputs.wishes.context_tokens is not None:
         wanted = inputs.wishes.context_tokens
     for index, stop in enumerate(inputs.stops.stops):
         if stop.context_tokens >= wanted:
-            return index, inputs.plan is None and not inputs.session.running
+            return index, inputs.plan is None and inputs.wishing
     return len(inputs.stops.stops) - 1, True
 
 
@@ -276,7 +292,7 @@ def _markers(inputs: SplitInputs) -> tuple[Marker, ...]:
 
 
 def _quick_marks(inputs: SplitInputs) -> tuple[QuickMark, ...]:
-    if inputs.session.running or len(inputs.stops.stops) < 2 or inputs.shape is None:
+    if not inputs.adjustable or len(inputs.stops.stops) < 2 or inputs.shape is None:
         return ()
     most = min(inputs.shape.max_context_tokens, inputs.stops.stops[-1].context_tokens)
     marks = [QuickMark(f"{count // 1024}k", count) for count in _QUICK_TOKENS if count < most]
@@ -297,12 +313,14 @@ def _pinned(inputs: SplitInputs) -> PinnedView:
         most=max(most, pinned),
         outside_vram=outside,
         fill=inputs.wishes.pinned_layers is None,
-        enabled=not inputs.session.running,
+        enabled=inputs.adjustable,
     )
 
 
 def _memory_note(inputs: SplitInputs) -> str:
     residency = inputs.session.residency
+    if inputs.pending is not None:
+        return "What the other split takes. The engine reports the real numbers afterwards."
     if inputs.ready and residency is not None:
         at = f" at {inputs.ready_at}" if inputs.ready_at else ""
         passed = " Self-test passed." if residency.layers else ""  # an engine that fails it is never ready

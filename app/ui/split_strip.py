@@ -18,10 +18,11 @@ def strip(inputs: SplitInputs) -> StripView:
     plan = inputs.shown
     if plan is None:
         return StripView()
+    cells = _cells(inputs, plan)
     return StripView(
-        cells=_cells(inputs, plan),
+        cells=cells,
         tiers=tuple(Tier) if inputs.on_gpu else _CPU_TIERS,
-        two_rows=inputs.changed,
+        two_rows=any(cell.now is not cell.tier for cell in cells if cell.now) if inputs.pending else inputs.changed,
         waits=inputs.session.stage is EngineStage.STARTING,
         note=_note(inputs),
     )
@@ -32,12 +33,16 @@ def _cells(inputs: SplitInputs, plan: MemoryPlan) -> tuple[Cell, ...]:
     reported = {layer.layer: layer for layer in inputs.session.residency.layers} if inputs.session.residency else {}
     fills = _fills(inputs, plan, sizes)
     cells = []
+    same_model = inputs.session.plan is not None and inputs.session.plan.model_dir == plan.model_dir
     for place, (layer, asked) in enumerate(zip(plan.model.moe_layers, plan.tiers, strict=True)):
-        tier, cause = asked, None
-        if inputs.session.running:
-            told = reported.get(layer) or inputs.session.settled.get(layer)
-            if told is not None:
+        tier, cause, now = asked, None, None
+        told = reported.get(layer) or inputs.session.settled.get(layer)
+        if inputs.session.running and told is not None:
+            if inputs.pending is None:
                 tier, cause = told.settled, told.cause
+            elif same_model:
+                now = told.settled
+                tier = now if told.asked is asked else asked  # one that fell stays where it is
         cells.append(
             Cell(
                 layer=layer,
@@ -47,6 +52,7 @@ def _cells(inputs: SplitInputs, plan: MemoryPlan) -> tuple[Cell, ...]:
                 fill=fills[place],
                 forced=layer in inputs.wishes.forced,
                 cause=cause,
+                now=now,
             )
         )
     return tuple(cells)
@@ -73,11 +79,23 @@ def _note(inputs: SplitInputs) -> str:
             return "Starting the engine"
         case EngineStage.LOADING | EngineStage.CHECKING if inputs.loading is not None:
             return loading_note(inputs.loading, inputs.session.reading)
+        case EngineStage.READY if inputs.pending is not None:
+            return _pending_note(inputs)
         case EngineStage.READY if inputs.changed:
             return "Top row: asked for. Bottom row: what the engine settled at."
         case EngineStage.READY:
             return f"Granted as asked.{_took(inputs)}"
     return ""
+
+
+def _pending_note(inputs: SplitInputs) -> str:
+    running, pending = inputs.session.plan, inputs.pending
+    if pending is None or running is None or pending.plan.model_dir != running.model_dir:
+        return "As this model would be loaded."
+    after = "after the change" if inputs.session.change is not None or inputs.applying else "after Apply"
+    if pending.restart is not None:
+        after = "after a restart"
+    return f"Top row: now. Bottom row: {after}." if pending.change.layers else "No layer moves."
 
 
 def loading_note(loading: Loading, reading: ReadSpan | None) -> str:

@@ -76,12 +76,14 @@ class Cell:
     bytes: int
     fill: float = 1.0
     forced: bool = False
+    now: Tier | None = None  # where it is, if `tier` is where it would go
     cause: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class StripView:
-    """The layer strip; `two_rows` shows asked above settled; `waits` that nothing can be read yet."""
+    """The layer strip; `two_rows` shows asked above settled, or what is above what would be; `waits` that nothing can
+    be read yet."""
 
     cells: tuple[Cell, ...] = ()
     tiers: tuple[Tier, ...] = tuple(Tier)  # those this machine can have
@@ -94,6 +96,23 @@ class StripView:
 
     def tier_bytes(self, tier: Tier) -> int:
         return sum(cell.bytes for cell in self.cells if cell.tier == tier)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeView:
+    """What another split of a running engine would change, or what has become of it.
+
+    `apply` and `undo` are the labels of its buttons; without one there is no button.
+    """
+
+    title: str
+    text: str
+    tone: Tone = "muted"
+    apply: str = ""
+    enabled: bool = True
+    hint: str = ""
+    undo: str = ""
+    busy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,4 +218,6 @@ class SplitView:
     pinned: PinnedView = PinnedView()
     memory_note: str = ""
     memory_hint: str = ""
+    change: ChangeView | None = None
+    can_choose: bool = True  # another model
     bars: tuple[Bar, ...] = ()

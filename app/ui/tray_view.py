@@ -5,7 +5,7 @@ from typing import Literal
 
 from app.core.session import EngineStage, SessionState
 from app.orphans.verdicts import Orphan
-from app.ui.wording import counts, percent, tokens
+from app.ui.wording import counts, over_minutes, percent, tokens
 from engine.contract.plan import MemoryPlan, Pool, Tier
 from engine.contract.units import gib
 
@@ -82,7 +82,7 @@ def _glyph(inputs: TrayInputs) -> Glyph:
     session = inputs.session
     if session.stage is EngineStage.READY and session.residency is not None:
         shares = tuple((tier, size) for tier, _, size in _settled(session) if size)
-        return Glyph("ready", shares, badge="warn" if session.residency.fallen else "")
+        return Glyph("ready", shares, badge="warn" if session.residency.fallen or session.stalled is not None else "")
     if session.stage is EngineStage.STOPPING:
         return Glyph()
     if _loading(session):
@@ -111,7 +111,7 @@ def tip(inputs: TrayInputs) -> str:
     """The tool tip: state first, then model, counts per tier and VRAM."""
     session, name = inputs.session, inputs.model_name or "no model"
     if session.stage is EngineStage.READY and session.residency is not None and session.plan is not None:
-        state = "answering" if session.request is not None else "ready"
+        state = _running_words(session)
         if session.residency.fallen:
             state += ", split changed"
         return _fitted(f"Splitpin: {state}. ", name, f", {_facts(session, session.plan)}.")
@@ -127,6 +127,15 @@ def tip(inputs: TrayInputs) -> str:
         held = sum((orphan.rss_bytes or 0) + (orphan.gpu_bytes or 0) for orphan in inputs.orphans)
         return f"Splitpin: stopped. Left-over processes found: {len(inputs.orphans)} ({gib(held)})."
     return _fitted("Splitpin: stopped. ", name, "")
+
+
+def _running_words(session: SessionState) -> str:
+    """What an engine that has loaded does."""
+    if session.stalled is not None:
+        return f"no answer for {over_minutes(session.stalled.running_s)}"
+    if session.change is not None and session.request is None:
+        return "changing the split"
+    return "answering" if session.request is not None else "ready"
 
 
 def _facts(session: SessionState, plan: MemoryPlan) -> str:
@@ -146,15 +155,21 @@ def _items(inputs: TrayInputs) -> tuple[TrayItem, ...]:
     if session.stage is EngineStage.READY:
         facts = "" if session.plan is None else _facts(session, session.plan).split(". VRAM")[0].replace(". ", " · ")
         address = f"{session.host}:{session.port}"
+        stop = TrayItem("Stop engine", "stop", icon="stop")
+        words = "ready"
+        if session.stalled is not None:
+            stop = TrayItem("End engine", "end_engine", icon="warn")
+        if session.stalled is not None or session.change is not None:
+            words = _running_words(session)
         return (
-            TrayItem(f"Ready · {name}"),
+            TrayItem(f"{words[0].upper()}{words[1:]} · {name}"),
             TrayItem(facts),
             SEPARATOR,
             opening,
             TrayItem("New chat", "new_chat"),
             SEPARATOR,
             TrayItem(f"Copy API address  {address}", "copy_api", enabled=session.api_base is not None, icon="copy"),
-            TrayItem("Stop engine", "stop", icon="stop"),
+            stop,
             SEPARATOR,
             quitting,
         )

@@ -67,6 +67,11 @@ def rough_duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
+def over_minutes(seconds: float) -> str:
+    """For what goes on and is told now and then: "over 2 min"."""
+    return f"over {max(1, int(seconds // 60))} min" if seconds < 3600 else f"over {int(seconds // 3600)} h"
+
+
 def duration(seconds: float) -> str:
     """For what was measured: as above, short ones with one decimal: "0.8 s"."""
     return f"{seconds:.1f} s" if seconds < 9.95 else rough_duration(seconds)

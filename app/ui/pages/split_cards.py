@@ -10,6 +10,7 @@ from app.ui.split_view import QuickMark, SplitView
 from app.ui.theme import Theme, Weight
 from app.ui.widgets.action_button import ActionButton
 from app.ui.widgets.card import Card, Line
+from app.ui.widgets.change_bar import ChangeBar
 from app.ui.widgets.focus import tab_after
 from app.ui.widgets.label import Label
 from app.ui.widgets.layer_strip import LayerStrip
@@ -63,6 +64,8 @@ class TradeCard(Card):
         self.column.addLayout(self._numbers)
         self.column.addLayout(captions)
         self.column.addWidget(self.slider)
+        self.change = ChangeBar(theme, self.slider)
+        self.column.addWidget(self.change)
 
     def show_view(self, view: SplitView) -> None:
         for index, tile in enumerate(self.tiles):
@@ -87,6 +90,7 @@ class TradeCard(Card):
         self.slider.set_limits(slider.markers, assumed=slider.assumed, unmet=slider.unmet)
         if view.quick_marks != self._marks:
             self._show_marks(view.quick_marks)
+        self.change.show_change(view.change)  # last: it looks at who has the keyboard
 
     @override
     def resizeEvent(self, event: QResizeEvent) -> None:

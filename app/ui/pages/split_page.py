@@ -31,6 +31,7 @@ class SplitPage(QWidget):
     pinned_wished: a number of layers to pin, or None to fill the quota.
     tier_wished: a tier for one layer, or None to leave it to the planner.
     start_wanted, stop_wanted: the main button.
+    apply_wanted, undo_wanted: the change beside the slider is to be made, or to be forgotten.
     measure_wanted, cancel_wanted: a measurement of this PC is to begin, or to end early.
     model_wished: a model folder (Path) was chosen.
     add_model_wanted: a folder is to be added.
@@ -43,6 +44,8 @@ class SplitPage(QWidget):
     tier_wished = Signal(int, object)
     start_wanted = Signal()
     stop_wanted = Signal()
+    apply_wanted = Signal()
+    undo_wanted = Signal()
     measure_wanted = Signal()
     cancel_wanted = Signal()
     model_wished = Signal(object)
@@ -118,6 +121,8 @@ class SplitPage(QWidget):
         self.trade.context.entered.connect(lambda count: self.context_wished.emit(count))
         self.trade.marked.connect(self.context_wished)
         self.trade.measure_wanted.connect(self.measure_wanted)
+        self.trade.change.apply_wanted.connect(self.apply_wanted)
+        self.trade.change.undo_wanted.connect(self.undo_wanted)
         self.layers.pinned_wished.connect(self.pinned_wished)
         self.layers.strip.menu_wanted.connect(self._open_tier_menu)
 
@@ -138,7 +143,7 @@ class SplitPage(QWidget):
             button = view.button
             self.main_button.show_as(button.text, icon=button.icon, kind=button.kind, hint=button.hint)
             self.main_button.setEnabled(button.enabled)
-        self.chooser.setEnabled(view.button.action == "start")
+        self.chooser.setEnabled(view.can_choose)
         has_cards = bool(view.strip.cells)
         for card in (self.trade, self.layers, self.memory):
             card.setVisible(has_cards)

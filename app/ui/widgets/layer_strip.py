@@ -37,6 +37,8 @@ def describe(cell: Cell) -> str:
     said = f"Layer {cell.layer}: {TIER_EXPLAINED[cell.tier]}, {exact_gib(cell.bytes)}"
     if cell.forced:
         said += ". Tier chosen by you"
+    if cell.now is not None and cell.now is not cell.tier:
+        said += f". Now: {TIER_EXPLAINED[cell.now]}"
     if cell.asked is not cell.tier:
         said += f". Asked for {TIER_NAMES[cell.asked]}"
         if cell.cause:
@@ -154,7 +156,7 @@ class LayerStrip(QWidget):
         before = self._before[index].tier if self._before else cell.tier
         if self._view.two_rows:
             top = QRectF(box.left(), 0, box.width(), _ASKED_PX)
-            paint_tier(painter, top, cell.asked, tokens, radius=1.5, texture=False)
+            paint_tier(painter, top, cell.now or cell.asked, tokens, radius=1.5, texture=False)
         if cell.fill < 1:
             painter.fillPath(rounded(box, 2.5), color(tokens.free))
             if gleam := self._gleam_alpha(box.center().x()):
@@ -173,7 +175,7 @@ class LayerStrip(QWidget):
         else:
             paint_tier(painter, box, cell.tier, tokens)
         painter.setBrush(Qt.BrushStyle.NoBrush)
-        if self._view.two_rows and cell.asked is not cell.tier:
+        if self._view.two_rows and (cell.now or cell.asked) is not cell.tier:
             painter.setPen(QPen(color(tokens.text), 1.6))
             painter.drawRoundedRect(box.adjusted(-0.2, -0.2, 0.2, 0.2), 2.5, 2.5)
         if index == self._current:

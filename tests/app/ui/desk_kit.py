@@ -19,6 +19,7 @@ from app.link.engine_process import EngineProcess
 from app.link.learning import Learning
 from app.link.measurement import Measurement
 from app.link.orphan_watch import OrphanWatch
+from app.link.plan_apply import PlanApply
 from app.link.store import SessionStore
 from app.orphans.sweep import EndReport
 from app.orphans.verdicts import Orphan, ProgramUse, Verdicts
@@ -120,6 +121,7 @@ class DeskKit:
             self.watch,
             self.background,
             self.measurement,
+            PlanApply(self.store),
             read_facts=self.learning.read_facts,
             shapes=ShapeCache(folder / "shapes.json"),
             simulated_gpu=simulated_gpu,
@@ -129,6 +131,7 @@ class DeskKit:
         self.learning.learned.connect(self.desk.show_known)
         self.desk.launch_wanted.connect(self.engine.start)
         self.desk.stop_wanted.connect(self.engine.stop)
+        self.desk.end_wanted.connect(self.engine.kill)
 
     def __enter__(self) -> "DeskKit":
         return self

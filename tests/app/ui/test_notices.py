@@ -126,7 +126,7 @@ def test_a_limit_that_the_user_set_answers_the_shortfall_and_can_be_taken_back()
     limited = replace(samples.settled(), wishes=Wishes(pin_cap_bytes=granted))
     (found,) = compose(NoticeInputs(limited, NOW))
     assert (found.severity, found.title) == ("info", "Splitpin pins at most 89.2 GiB, as you chose")
-    assert found.text == "It counts from the next start."
+    assert found.text == "It counts from the next change or start."
     assert found.actions == (Action("Remove this limit", "lift_limit"),)
     higher = replace(samples.settled(), wishes=Wishes(pin_cap_bytes=granted + GIB))
     assert len(compose(NoticeInputs(higher, NOW))) == 2, "less was granted than the limit"
@@ -254,7 +254,7 @@ def test_texts_are_plain() -> None:
             assert not any(word in said for word in ("!", "sorry", "please", "oops", "went wrong", "kill"))
 
 
-def test_a_step_that_does_not_end_is_said_and_stopping_is_offered() -> None:
+def test_a_step_that_does_not_end_is_said_and_ending_the_engine_is_offered() -> None:
     ready = samples.settled()
     stalled = StepStalled(request_id="a", phase="decode", running_s=250, limit_s=120)
     notice = next(
@@ -264,7 +264,7 @@ def test_a_step_that_does_not_end_is_said_and_stopping_is_offered() -> None:
     )
     assert notice.title == "The engine has not finished a step for 4 min 10 s"
     assert "It computes one token; by what was measured on this PC that takes less than 2 min 0 s." in notice.text
-    assert [action.id for action in notice.actions] == ["stop_engine"]
+    assert [action.id for action in notice.actions] == ["end_engine"]
 
 
 def test_books_that_do_not_agree_are_said_with_the_numbers() -> None:

@@ -28,7 +28,8 @@ def test_start_loads_cell_by_cell_and_ends_ready_then_stops(
         kit.wait_for("ready")
         assert kit.page.main_button.text() == "Stop engine"
         assert "Reported by the engine at 14:06" in kit.page.memory.note
-        assert not kit.page.trade.slider.isEnabled()
+        assert kit.page.trade.slider.isEnabled(), "another split may be asked for"
+        assert not kit.page.trade.change.isVisibleTo(kit.page), "none was"
         full = [sum(fill) for fill in fills]
         loading = full[full.index(0.0) :]
         assert loading == sorted(loading), "a cell that is filled stays filled"
@@ -163,7 +164,7 @@ def test_the_news_of_a_stop_is_over_with_the_next_start(
         assert kit.titles == []
 
 
-def test_an_engine_that_does_not_come_to_an_end_is_stopped_by_a_click_and_never_by_itself(
+def test_an_engine_that_does_not_come_to_an_end_is_ended_by_a_click_and_never_by_itself(
     qtbot: QtBot, theme: Theme, tmp_path: Path, model: Path
 ) -> None:
     with DeskKit(qtbot, theme, tmp_path) as kit:
@@ -175,5 +176,6 @@ def test_an_engine_that_does_not_come_to_an_end_is_stopped_by_a_click_and_never_
         kit.store.apply(Heartbeat(request_id="a", phase="prefill", steps=1, step_s=601))
         assert kit.titles == []
         kit.store.apply(StepStalled(request_id="a", phase="prefill", running_s=600, limit_s=300))
-        with qtbot.waitSignal(kit.desk.stop_wanted):
-            kit.press("Stop engine")
+        with qtbot.waitSignal(kit.desk.end_wanted):
+            kit.press("End engine")
+        kit.wait_for("stopped")

@@ -266,7 +266,7 @@ def test_quick_marks_are_contexts_the_model_and_the_slider_reach() -> None:
     assert marks == {"8k": 8192, "32k": 32768, "64k": 65536, "Largest that fits": None}
     small = [mark.label for mark in present(samples.no_gpu()).quick_marks]
     assert small == ["Largest that fits"], "8k is the largest, and one thing has one name"
-    assert present(samples.ready()).quick_marks == ()
+    assert present(samples.loading()).quick_marks == ()
 
 
 def test_no_model_and_an_unreadable_model_have_no_cards_and_no_start() -> None:
