@@ -36,6 +36,7 @@ from engine.contract.facts import HardwareFacts, Reading, Source
 from engine.contract.processes import ProcessIdentity
 from engine.contract.units import GIB
 from engine.system.protocols import MemoryUse
+from tests import gallery_chat
 from tests.app.ui import samples
 from tests.app.ui.samples import GLYPHS
 
@@ -292,6 +293,12 @@ def main(argv: list[str]) -> int:
             window.grab().save(str(out / f"{name}-{choice}.png"))
             window.close()
             window.deleteLater()
+        for name, chat in gallery_chat.scenes().items():
+            if names and name not in names:
+                continue
+            with gallery_chat.shown(app, theme, chat, out) as window:
+                settle(app)
+                window.grab().save(str(out / f"{name}-{choice}.png"))
     print(f"pictures are in {out}")
     return 0
 

@@ -8,11 +8,11 @@ from app.chat.conversation import AnswerEnd, AnswerStats
 DOT: Final = " · "
 
 END_WORDS: Final = {
-    AnswerEnd.LENGTH: "length limit",
-    AnswerEnd.CACHE_FULL: "cache full",
-    AnswerEnd.STOPPED_BY_USER: "stopped by you",
-    AnswerEnd.INTERRUPTED: "interrupted",
-    AnswerEnd.ERROR: "stopped by an error",
+    AnswerEnd.LENGTH: "Length limit",
+    AnswerEnd.CACHE_FULL: "Cache full",
+    AnswerEnd.STOPPED_BY_USER: "Stopped by you",
+    AnswerEnd.INTERRUPTED: "Interrupted",
+    AnswerEnd.ERROR: "Stopped by an error",
 }
 
 
@@ -22,8 +22,11 @@ def count(number: int, noun: str) -> str:
 
 
 def stats_line(stats: AnswerStats | None, end: AnswerEnd | None) -> str:
-    """Below an answer: "486 tokens · 9.4 tok/s · first token 2.1 s · prompt 1,204 (1,020 cached) · stopped by you"."""
-    parts: list[str] = []
+    """Below an answer: "486 tokens · 9.4 tok/s · first token 2.1 s · prompt 1,204 (1,020 cached)".
+
+    An end that is not the normal one comes first: a small window cuts the line off at its end.
+    """
+    parts: list[str] = [END_WORDS[end]] if end in END_WORDS else []
     if stats is not None:
         if stats.answer_tokens == 0 and end is AnswerEnd.NORMAL:
             parts.append("Empty answer")  # or the row would be numbers below nothing
@@ -36,8 +39,6 @@ def stats_line(stats: AnswerStats | None, end: AnswerEnd | None) -> str:
         if stats.prompt_tokens is not None:
             cached = f" ({stats.cached_tokens:,} cached)" if stats.cached_tokens else ""
             parts.append(f"prompt {stats.prompt_tokens:,}{cached}")
-    if end in END_WORDS:
-        parts.append(END_WORDS[end])
     return DOT.join(parts)
 
 

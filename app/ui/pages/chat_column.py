@@ -145,7 +145,11 @@ class ChatColumn(QWidget):
 
     def _feed(self, text: str) -> None:
         if self.answers:
-            self.answers[-1].body.feed(text)
+            row = self.answers[-1]
+            is_first = not row.body.source
+            row.body.feed(text)
+            if is_first:  # no word of waiting below the first words
+                row.show_status(self._flow.status)
 
     def _end(self, message: Message) -> None:
         for row in self.answers:

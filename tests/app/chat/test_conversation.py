@@ -56,8 +56,8 @@ def test_the_lines_say_what_is_known_and_nothing_else() -> None:
     assert (
         stats_line(full, AnswerEnd.NORMAL) == "486 tokens · 9.4 tok/s · first token 2.1 s · prompt 1,204 (1,020 cached)"
     )
-    assert stats_line(AnswerStats(answer_tokens=1), AnswerEnd.LENGTH) == "1 token · length limit"
-    assert stats_line(None, AnswerEnd.INTERRUPTED) == "interrupted"
+    assert stats_line(AnswerStats(answer_tokens=1), AnswerEnd.LENGTH) == "Length limit · 1 token"
+    assert stats_line(None, AnswerEnd.INTERRUPTED) == "Interrupted"
     empty = AnswerStats(answer_tokens=0, prompt_tokens=2_095)
     assert stats_line(empty, AnswerEnd.NORMAL) == "Empty answer · prompt 2,095"
     assert writing_line(171, 9.4) == "Writing · 171 tokens · 9.4 tok/s"

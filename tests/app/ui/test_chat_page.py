@@ -84,9 +84,17 @@ def test_while_writing_the_line_below_counts_and_esc_stops(qtbot: QtBot, page: C
     page.composer.edit.setFocus()
     with qtbot.waitSignal(page.flow.ended, timeout=5000):
         QTest.keyClick(page.composer.edit, Qt.Key.Key_Escape)
-    assert "stopped by you" in line(answer)
+    assert line(answer).startswith("Stopped by you · ")
     assert page.composer.button.accessibleName() == "Send"
     assert answer.body.source == "half an answer"
+
+
+def test_with_the_first_words_the_line_below_no_longer_waits(qtbot: QtBot, page: ChatPage, server: ChatServer) -> None:
+    server.script = answering("Paris", wait=True)
+    page.show_session(ready(server))
+    with qtbot.waitSignal(page.flow.delta, timeout=5000):
+        write(page, "question")
+    assert line(page.column.answers[0]) == "Writing · 1 token"
 
 
 def test_before_the_first_token_the_line_tells_how_much_is_read(
