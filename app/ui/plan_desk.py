@@ -94,7 +94,7 @@ class PlanDesk(QObject):
     def plan(self) -> None:
         """Plan anew."""
         question = self.question
-        self.answer = Answer() if question is None else answer(question)
+        self.answer = Answer() if question is None else answer(question, self.answer)
         self.planned.emit()
 
     # -- wishes ---------------------------------------------------------------------------------------------------

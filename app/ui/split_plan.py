@@ -61,8 +61,12 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`drawn` is shown where there is no `plan`: the same split with pageable layers, or else the largest that fits."""
+    """`drawn` is shown where there is no `plan`: the same split with pageable layers, or else the largest that fits.
 
+    `question` is the one that was answered; None: there was none yet.
+    """
+
+    question: Question | None = None
     plan: MemoryPlan | None = None
     drawn: MemoryPlan | None = None
     problem: Problem | None = None
@@ -71,15 +75,29 @@ class Answer:
     largest_context: int | None = None
 
 
-def answer(question: Question) -> Answer:
-    """Everything that follows from a question. A refusal is an answer, not an escape."""
-    stops, quota = _stops(question), _quota(question)
+def answer(question: Question, before: Answer | None = None) -> Answer:
+    """Everything that follows from a question. A refusal is an answer, not an escape.
+
+    Args:
+        before: an earlier answer. Its stops are taken over where the slider is the same, which is nearly all of the
+            time that a step of the slider takes.
+    """
+    same = before is not None and before.question is not None and _same_slider(before.question, question)
+    stops = before.stops if before is not None and same else _stops(question)
+    quota = _quota(question)
     try:
-        return Answer(plan=question.plan(), stops=stops, quota=quota)
+        return Answer(question, plan=question.plan(), stops=stops, quota=quota)
     except SplitpinError as error:
         problem = error.problem
     largest = largest_context(question, stops)
-    return Answer(drawn=_drawn(question, largest), problem=problem, stops=stops, quota=quota, largest_context=largest)
+    return Answer(
+        question,
+        drawn=_drawn(question, largest),
+        problem=problem,
+        stops=stops,
+        quota=quota,
+        largest_context=largest,
+    )
 
 
 def largest_context(question: Question, stops: SliderStops) -> int | None:
@@ -132,6 +150,14 @@ def _drawn(question: Question, largest: int | None) -> MemoryPlan | None:
     attempts.append(endless.with_wishes(allow_pageable=True, context_tokens=KV_PAGE_TOKENS))
     attempts.append(endless.with_wishes(allow_pageable=True, context_tokens=KV_PAGE_TOKENS, pinned_layers=0, forced={}))
     return next((plan for attempt in attempts if (plan := attempt.possible()) is not None), None)
+
+
+def _same_slider(one: Question, other: Question) -> bool:
+    """Whether both have the same stops: those know nothing of the context and the layers in VRAM that are wished."""
+    if one.shape is not other.shape or one.facts is not other.facts:
+        return False
+    free: dict[str, object] = {"context_tokens": None, "vram_layers": None}
+    return one.wishes.model_copy(update=free) == other.wishes.model_copy(update=free)
 
 
 def _stops(question: Question) -> SliderStops:

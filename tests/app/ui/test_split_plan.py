@@ -31,6 +31,22 @@ def test_wishes_that_fit_have_a_plan_and_no_problem(tmp_path: Path) -> None:
     assert found.quota is not None and not found.quota.assumed
 
 
+def test_a_step_of_the_slider_takes_over_its_stops_and_nothing_else_does(tmp_path: Path) -> None:
+    asked = question(tmp_path, MIDDLE)
+    first = answer(asked)
+    stop = first.stops.stops[-1].context_tokens
+    moved = answer(asked.with_wishes(context_tokens=stop), first)
+    assert moved.stops is first.stops
+    assert moved == answer(asked.with_wishes(context_tokens=stop)), "the same as planned from nothing"
+    for other in (
+        asked.with_wishes(pinned_layers=1),
+        Question(asked.shape, asked.facts.model_copy(), asked.wishes, tmp_path),
+        question(tmp_path, ROOMY),
+    ):
+        assert answer(other, first) == answer(other)
+        assert answer(other, first).stops is not first.stops
+
+
 def test_a_wish_that_does_not_fit_is_drawn_with_pageable_layers(tmp_path: Path) -> None:
     asked = question(tmp_path, MIDDLE)
     used = Reading(value=int(30 * GIB), source=Source.READ)
