@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -190,6 +190,7 @@ class ExpertMap:
             size = part_bytes // stacked.count
             if entry.nbytes != experts * size:
                 raise unlike_plan(key, entry.nbytes, experts * size)
+            _check_sizes(entry, layer.found.shapes[place.parameter], 1, stacked.count)
             for expert in range(experts):
                 layer.reads.append(PartRead(entry, expert * size, size, part, expert, stacked.number * size))
             return True
@@ -201,6 +202,7 @@ class ExpertMap:
             return True
         if entry.nbytes * len(sources) != part_bytes:
             raise unlike_plan(key, entry.nbytes * len(sources), part_bytes)
+        _check_sizes(entry, layer.found.shapes[place.parameter][1:], 0, len(sources))
         layer.reads.append(PartRead(entry, 0, entry.nbytes, part, expert, sources.index(pattern) * entry.nbytes))
         return True
 
@@ -248,6 +250,21 @@ class ExpertMap:
 def in_file_order(reads: Iterable[PartRead]) -> list[PartRead]:
     """As a disk likes it."""
     return sorted(reads, key=lambda item: (str(item.entry.file), item.entry.offset + item.start))
+
+
+def _check_sizes(entry: TensorEntry, whole: Sequence[int], axis: int, parts: int) -> None:
+    """Refuse a matrix that lies the other way round, which has as many bytes; `entry` is one part of `whole`.
+
+    Raises:
+        ModelFileError: it has other sizes than the model.
+    """
+    wanted = tuple(size // parts if place == axis else size for place, size in enumerate(whole))
+    if len(entry.shape) == len(wanted) and entry.shape != wanted:
+        raise ModelFileError(
+            f"The weight {entry.name} is {list(entry.shape)}; the model needs {list(wanted)}.",
+            "Download the model again.",
+            file=entry.file.name,
+        )
 
 
 def _layer_map(found: ExpertsModule, layout: BankLayout, quantised: Mapping[str, Any]) -> LayerMap:

@@ -1,4 +1,4 @@
-"""Dense weights stored in unusual ways: the plan counts what the engine holds, and answers are the stock model's."""
+"""Weights stored in unusual ways: the plan counts what the engine holds, and answers are the stock model's."""
 
 import json
 from collections.abc import Callable
@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from engine.contract.checkpoint import read_shape
+from engine.contract.errors import ModelFileError
 from engine.contract.formats import WeightFormat
 from tests.engine.model.conftest import Load
 from tests.support.parity import compare
@@ -86,3 +87,19 @@ def test_a_type_in_words_that_torch_does_not_know_is_understood(words: str, tmp_
     checkpoint = _with_type(tiny_family("qwen3_moe", tmp_path, torch.bfloat16), torch_dtype=words)
     assert checkpoint.shape.dense_format is WeightFormat.BF16
     assert load(plan_for(checkpoint, "vplg")).residency().self_test.startswith("Same as the checkpoint")
+
+
+@pytest.mark.parametrize(
+    ("family", "part"),
+    [("qwen3_moe", "experts.3.up_proj"), ("mixtral", "experts.0.w2"), ("gpt_oss", "experts.down_proj")],
+)
+def test_an_expert_that_lies_the_other_way_round_is_named(family: str, part: str, tmp_path: Path, load: Load) -> None:
+    """It has as many bytes as it should, and would answer nonsense."""
+
+    def turn(tensors: Tensors) -> None:
+        name = next(name for name in sorted(tensors) if part in name and "bias" not in name)
+        tensors[name] = tensors[name].transpose(-1, -2).contiguous()
+
+    checkpoint = _changed(tiny_family(family, tmp_path), turn)
+    with pytest.raises(ModelFileError, match=rf"{part}.* is \[.*\]; the model needs \["):
+        load(plan_for(checkpoint, "llll"))
