@@ -11,6 +11,7 @@
 #include "formats/iq4_xs.h"
 #include "formats/gguf_mxfp4.h"
 
+#include "outputs.h"
 #include "tiles.h"
 
 #include "formats/fp4.h"
@@ -19,6 +20,9 @@
 #include "formats/int8.h"
 #include "formats/packed4.h"
 #include "formats/packed8.h"
+#include "formats/awq.h"
+#include "formats/gptq4.h"
+#include "formats/gptq8.h"
 
 #define FORMAT(name) {#name, name##_fits, name##_product, name##_unpack}
 
@@ -37,5 +41,8 @@ const struct format FORMATS[] = {
     FORMAT(int8),
     FORMAT(packed4),
     FORMAT(packed8),
+    FORMAT(awq),
+    FORMAT(gptq4),
+    FORMAT(gptq8),
     {0},
 };

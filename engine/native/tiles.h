@@ -109,11 +109,19 @@ static inline struct tiles tiles_of(const struct matrix *m) {
 
 #ifdef __AVX512F__
 #define INTS(name) _mm512_##name
+#define INTEGERS __m512i
+#define AND_INTEGERS _mm512_and_si512
+#define LOAD_INTEGERS(p) _mm512_loadu_si512(p)
+#define BITS_DOWN(bits) ((unsigned)(bits))
 #define AS_FLOATS _mm512_castsi512_ps
 #define WIDEN_U16(p) _mm512_cvtepu16_epi32(load32(p))
 #define F16_FLOATS(p) _mm512_cvtph_ps(load32(p))
 #else
 #define INTS(name) _mm256_##name
+#define INTEGERS __m256i
+#define AND_INTEGERS _mm256_and_si256
+#define LOAD_INTEGERS load32
+#define BITS_DOWN(bits) (bits)
 #define AS_FLOATS _mm256_castsi256_ps
 #define WIDEN_U16(p) _mm256_cvtepu16_epi32(load16(p))
 #define F16_FLOATS(p) _mm256_cvtph_ps(load16(p))
@@ -224,25 +232,35 @@ static ALWAYS_INLINE struct nibble_table nibble_table(const float *values) {
 /* Numbers of 4 bits less half their range. */
 static const float LESS_8[16] = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
 
-/* The 32 floats of 16 bytes, of each byte the low half first. */
-static ALWAYS_INLINE f32x32 floats_of_nibbles(const uint8_t *p, const struct nibble_table *table) {
+/* The order of numbers in a word of 32 bits: one behind the other, or as AWQ has them, at places 0 4 1 5 2 6 3 7. */
+enum nibble_order { IN_ORDER, AWQ_ORDER };
+
+/* The 32 floats of 16 bytes. */
+static ALWAYS_INLINE f32x32 floats_of_nibbles(const uint8_t *p, const struct nibble_table *table,
+                                              const enum nibble_order order) {
     f32x32 out;
 #ifdef __AVX512F__
     /* Each float's byte into its place, the right half of it into the low bits: permutexvar looks at no others. */
     const __m512i bytes = _mm512_broadcast_i32x4(load16(p));
-    const __m512i halves = _mm512_set_epi32(4, 0, 4, 0, 4, 0, 4, 0, 4, 0, 4, 0, 4, 0, 4, 0);
-    const __m512i first = _mm512_set_epi32(7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0);
+    const __m512i halves = order == IN_ORDER ? _mm512_set_epi32(4, 0, 4, 0, 4, 0, 4, 0, 4, 0, 4, 0, 4, 0, 4, 0)
+                                             : _mm512_set_epi32(4, 4, 0, 0, 4, 4, 0, 0, 4, 4, 0, 0, 4, 4, 0, 0);
+    const __m512i first = order == IN_ORDER ? _mm512_set_epi32(7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0)
+                                            : _mm512_set_epi32(7, 5, 7, 5, 6, 4, 6, 4, 3, 1, 3, 1, 2, 0, 2, 0);
     const __m512i last = _mm512_add_epi32(first, _mm512_set1_epi32(8));
     out.part[0] = _mm512_permutexvar_ps(_mm512_srlv_epi32(_mm512_shuffle_epi8(bytes, first), halves), table->values);
     out.part[1] = _mm512_permutexvar_ps(_mm512_srlv_epi32(_mm512_shuffle_epi8(bytes, last), halves), table->values);
 #else
     /* Bytes in such an order that, once both bytes of a float lie side by side, the even and the odd ones are eight
        neighbours each. */
-    const __m256i order = _mm256_setr_epi8(0, 4, 0, 4, 1, 5, 1, 5, 8, 12, 8, 12, 9, 13, 9, 13, //
-                                           2, 6, 2, 6, 3, 7, 3, 7, 10, 14, 10, 14, 11, 15, 11, 15);
-    const __m256i bytes = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(load16(p)), order);
-    const __m256i halves = _mm256_blend_epi16(bytes, _mm256_srli_epi16(bytes, 4), 0xAA);
-    const __m256i numbers = _mm256_and_si256(halves, _mm256_set1_epi8(15)), upper = _mm256_set1_epi32((int)0xFFFF0000);
+    const __m256i places = order == IN_ORDER ? _mm256_setr_epi8(0, 4, 0, 4, 1, 5, 1, 5, 8, 12, 8, 12, 9, 13, 9, 13, //
+                                                                2, 6, 2, 6, 3, 7, 3, 7, 10, 14, 10, 14, 11, 15, 11, 15)
+                                             : _mm256_setr_epi8(0, 4, 2, 6, 0, 4, 2, 6, 8, 12, 10, 14, 8, 12, 10, 14, //
+                                                                1, 5, 3, 7, 1, 5, 3, 7, 9, 13, 11, 15, 9, 13, 11, 15);
+    const __m256i bytes = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(load16(p)), places);
+    const __m256i shifted = _mm256_srli_epi16(bytes, 4), upper = _mm256_set1_epi32((int)0xFFFF0000);
+    const __m256i halves =
+        order == IN_ORDER ? _mm256_blend_epi16(bytes, shifted, 0xAA) : _mm256_blend_epi16(bytes, shifted, 0xCC);
+    const __m256i numbers = _mm256_and_si256(halves, _mm256_set1_epi8(15));
     const __m256i high = _mm256_shuffle_epi8(table->high, numbers), low = _mm256_shuffle_epi8(table->low, numbers);
     const __m256i begin = _mm256_unpacklo_epi8(low, high), end = _mm256_unpackhi_epi8(low, high);
     out.part[0] = _mm256_castsi256_ps(_mm256_slli_epi32(begin, 16));

@@ -20,7 +20,7 @@ static ALWAYS_INLINE struct fp4_tables fp4_tables(void) {
 }
 
 static ALWAYS_INLINE f32x32 fp4_numbers(const struct fp4_tables *tables, const uint8_t *bytes) {
-    return floats_of_nibbles(bytes, &tables->e2m1);
+    return floats_of_nibbles(bytes, &tables->e2m1, IN_ORDER);
 }
 
 static ALWAYS_INLINE void fp4_scales(const struct matrix *m, const struct pieces *p, const struct tiles *tiles,

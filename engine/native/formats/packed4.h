@@ -18,7 +18,7 @@ static ALWAYS_INLINE struct packed4_tables packed4_tables(void) {
 }
 
 static ALWAYS_INLINE f32x32 packed4_numbers(const struct packed4_tables *tables, const uint8_t *bytes) {
-    return floats_of_nibbles(bytes, &tables->less_8);
+    return floats_of_nibbles(bytes, &tables->less_8, IN_ORDER);
 }
 
 static ALWAYS_INLINE void packed4_scales(const struct matrix *m, const struct pieces *p, const struct tiles *tiles,

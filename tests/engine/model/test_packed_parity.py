@@ -23,7 +23,7 @@ WHOLE_SCALES = {
     "nvfp4 modelopt": 4,
     "nvfp4 compressed-tensors": 4,
 }  # bytes of a scale that holds for a whole matrix
-NOT_NATIVE = {name for name in CASES if name.startswith(("gptq", "awq"))}  # no decoder in engine/native
+NOT_NATIVE = {"gptq 3 bits", "gptq 2 bits"}  # no decoder in engine/native
 Model = Callable[[str], PackedModel]
 
 
