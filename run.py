@@ -18,6 +18,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ PROJECT = Path(__file__).resolve().parent
 VENV = PROJECT / ".venv"
 OLDEST_PYTHON = (3, 11)
 TORCH_INDEX = "https://download.pytorch.org/whl"
+KERNELS_WAIT_S = 24 * 3600  # after a failure, before the window tries to build them again
 CUDA_13_DRIVER = 580  # oldest driver that runs CUDA 13; older ones get the build for CUDA 12.6
 QT_PACKAGES = (
     "libegl1 libgl1 libxkbcommon-x11-0 libdbus-1-3 libfontconfig1 libglib2.0-0 libgssapi-krb5-2 "
@@ -286,6 +288,34 @@ def prepare_demo_model() -> None:
         raise SetupError(complaint[-1] if complaint else "The demo model could not be prepared.")
 
 
+def prepare_kernels(*, again: bool) -> None:
+    """Compile the C kernels for packed experts unless they are there. Without them torch computes, and is slower.
+
+    Args:
+        again: try although it failed within the last day.
+    """
+    command = [str(venv_python()), "-m", "engine.native.build"]
+    if _run_quietly([*command, "--check"]).returncode == 0:
+        return
+    failed = VENV / "splitpin-kernels-failed.txt"
+    if not again and failed.exists() and time.time() - failed.stat().st_mtime < KERNELS_WAIT_S:
+        return
+    say("Building fast kernels for packed experts (downloads a compiler of 90 MB, which does not stay) ...")
+    built = _run_quietly(command)
+    failed.unlink(missing_ok=True)
+    if built.returncode:
+        reason = (built.stderr.strip().splitlines() or ["no reason given"])[-1]
+        failed.write_text(f"{reason}\n", "utf-8")
+        say(f"They could not be built: {reason.rstrip('.')}. Packed experts are computed without them, slowly.")
+
+
+def _run_quietly(command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, cwd=PROJECT, env=child_environment(), capture_output=True, text=True, encoding="utf-8",
+        errors="replace", check=False,
+    )  # fmt: skip
+
+
 # --- commands -------------------------------------------------------------------------------------------------------
 
 
@@ -300,6 +330,7 @@ def prepare() -> None:
     """Everything the tests need."""
     ensure_venv()
     install(with_tests=True)
+    prepare_kernels(again=True)
     check_qt(on_screen=False)
     prepare_demo_model()
 
@@ -309,6 +340,7 @@ def open_app(arguments: list[str]) -> int:
     window = not arguments or arguments[0].startswith("--")
     ensure_venv()
     install(with_tests=False)
+    prepare_kernels(again=False)
     if window:
         check_qt(on_screen=os.environ.get("QT_QPA_PLATFORM", "xcb") == "xcb")
     if not NEEDS_NO_MODEL & set(arguments[:1]):

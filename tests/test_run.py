@@ -261,6 +261,26 @@ def test_why_there_is_no_demo_model_is_said(project: Path) -> None:
         run.prepare_demo_model()
 
 
+@posix_only
+def test_kernels_that_are_there_are_not_mentioned(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stand_in(run.venv_python(), "exit 0")
+    run.prepare_kernels(again=False)
+    assert capsys.readouterr().err == ""
+
+
+@posix_only
+def test_kernels_that_cannot_be_built_are_told_and_not_tried_at_every_start(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stand_in(run.venv_python(), "echo 'No network.' >&2; exit 1")
+    run.prepare_kernels(again=False)
+    assert "They could not be built: No network. Packed experts are computed" in capsys.readouterr().err
+    run.prepare_kernels(again=False)
+    assert capsys.readouterr().err == ""
+    run.prepare_kernels(again=True)
+    assert "No network" in capsys.readouterr().err
+
+
 def test_off_a_terminal_the_bar_is_a_line_every_tenth(capsys: pytest.CaptureFixture[str]) -> None:
     meter = Meter()
     for percent in range(101):
@@ -283,6 +303,7 @@ def test_the_window_opens_without_a_demo_model(
 
     monkeypatch.setattr(run, "ensure_venv", lambda: None)
     monkeypatch.setattr(run, "check_qt", lambda *, on_screen: None)
+    monkeypatch.setattr(run, "prepare_kernels", lambda *, again: None)
     monkeypatch.setattr(run, "prepare_demo_model", fail)
     monkeypatch.setattr("subprocess.call", call)
     assert run.main(["--machine", "facts.json"]) == 0
@@ -298,6 +319,7 @@ def test_the_tests_do_not_run_without_a_demo_model(
 
     monkeypatch.setattr(run, "ensure_venv", lambda: None)
     monkeypatch.setattr(run, "check_qt", lambda *, on_screen: None)
+    monkeypatch.setattr(run, "prepare_kernels", lambda *, again: None)
     monkeypatch.setattr(run, "prepare_demo_model", fail)
     assert run.main(["test"]) == 2
     assert capsys.readouterr().err.endswith("No network.\n")

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 _DROPPED_PREFIXES = ("PYTHON", "QT_", "QML", "_PYI", "SPLITPIN_")
+_KEPT = {"SPLITPIN_KERNELS"}  # a switch of the engine's, for the user to set
 _DROPPED = {"__PYVENV_LAUNCHER__", "VIRTUAL_ENV_PROMPT"}
 
 
@@ -11,7 +12,7 @@ def engine_environment(own: Mapping[str, str], run_id: str) -> dict[str, str]:
     kept = {
         name: value
         for name, value in own.items()
-        if not name.upper().startswith(_DROPPED_PREFIXES) and name.upper() not in _DROPPED
+        if name.upper() in _KEPT or not (name.upper().startswith(_DROPPED_PREFIXES) or name.upper() in _DROPPED)
     }
     return kept | {
         "PYTHONUTF8": "1",  # a log line with a path in another script must not raise under a Windows code page

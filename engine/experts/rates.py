@@ -36,7 +36,7 @@ _MOST_S = 3.0  # no further repetition then
 _REPEATS = 3  # at least
 _SMALL = 16
 _SMALL_COPIES = 64
-_PACKED_BANK_BYTES = 64 * MIB  # unpacking one expert fills the cache with other things
+_PACKED_BANK_BYTES = 192 * MIB  # larger than caches, and few enough experts for a prompt to give each some rows
 FORMATS = (WeightFormat.BF16, WeightFormat.FP32)  # what is measured where nobody asks for more
 
 

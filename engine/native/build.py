@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -23,7 +24,7 @@ FOLDER = Path(__file__).resolve().parent
 BUILT = FOLDER / "built"
 _WAIT_S = 600
 _CPU = {
-    "cpu": "x86_64",
+    "cpu": "x86_64",  # file, and what it may use
     "library": "x86_64",
     "pool": "x86_64",
     "formats_avx2": "x86_64+avx2+fma+f16c",
@@ -110,14 +111,20 @@ def build(target: str, into: Path = BUILT, zig: list[str] | None = None) -> Path
     with tempfile.TemporaryDirectory(prefix="splitpin-") as scratch:
         caches = {name: str(Path(scratch, name)) for name in ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR")}
         command = [*zig, "cc", "-target", aim.triple]
-        objects = []
-        for name, cpu in {**_CPU, aim.threads: "x86_64"}.items():
-            source = "formats" if name.startswith("formats") else name
-            objects.append(str(Path(scratch, f"{name}.o")))
-            chosen = [f"-mcpu={cpu}", f"-DFORMATS={name}", *_FLAGS, *aim.compile]
-            _run([*command, *chosen, "-c", str(FOLDER / f"{source}.c"), "-o", objects[-1]], caches)
+        cpus = {**_CPU, aim.threads: "x86_64"}
+        objects = {name: str(Path(scratch, f"{name}.o")) for name in cpus}
+
+        def compile_one(name: str) -> None:
+            source = FOLDER / ("formats.c" if name.startswith("formats") else f"{name}.c")
+            chosen = [f"-mcpu={cpus[name]}", f"-DFORMATS={name}", *_FLAGS, *aim.compile]
+            _run([*command, *chosen, "-c", str(source), "-o", objects[name]], caches)
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(
+                pool.map(compile_one, sorted(cpus, key=lambda name: not name.startswith("formats")))
+            )  # long ones first
         made = Path(scratch, aim.library)
-        _run([*command, "-shared", "-s", *objects, *aim.link, "-o", str(made)], caches)
+        _run([*command, "-shared", "-s", *objects.values(), *aim.link, "-o", str(made)], caches)
         return _put(made, into / aim.library)
 
 
