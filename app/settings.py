@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from app.files import set_aside, write_atomically
 from app.planning.wishes import Wishes
 from engine.contract.errors import Problem, SplitpinError
+from engine.contract.record import first_fault
 
 SCHEMA_VERSION = 1
 
@@ -63,9 +64,8 @@ class SettingsFile:
             data: Any = json.loads(text)
             return LoadedSettings(Settings.model_validate(data))
         except ValidationError as cause:
-            first = cause.errors()[0]
-            where = ".".join(str(part) for part in first["loc"])
-            return LoadedSettings(Settings(), self._broken(f"{where or 'the file'}: {first['msg']}"))
+            fault = first_fault(cause)
+            return LoadedSettings(Settings(), self._broken(f"{fault.field or 'the file'}: {fault.words}"))
         except ValueError as cause:
             return LoadedSettings(Settings(), self._broken(str(cause)))
 

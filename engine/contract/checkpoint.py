@@ -33,6 +33,7 @@ from engine.contract.gguf_files import gguf_files, gguf_models
 from engine.contract.gguf_headers import GgufModel, read_gguf
 from engine.contract.gguf_run_config import why_gguf_not_run
 from engine.contract.gguf_weights import layer_storage, sort_tensors
+from engine.contract.record import first_fault
 from engine.contract.shape import Difference, ModelShape
 
 __all__ = [
@@ -112,13 +113,9 @@ def _anatomy(config: Mapping[str, Any]) -> tuple[TextConfig, ConfigFacts, Anatom
     try:
         return anatomy_of(config)
     except ValidationError as cause:
-        first = cause.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        why = first["msg"].removeprefix("Value error, ")
+        fault = first_fault(cause)
         raise CannotEstimateError(
-            f"The configuration describes an impossible model: {f'{where}: ' if where else ''}{why:.120}.",
-            CONFIG_FIX,
-            fact=where,
+            f"The configuration describes an impossible model: {fault.told:.200}.", CONFIG_FIX, fact=fault.field
         ) from cause
 
 

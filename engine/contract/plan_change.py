@@ -12,7 +12,7 @@ from engine.contract.estimate import Costs, Split, ledger, ring_host_bytes
 from engine.contract.kv_types import kept_in
 from engine.contract.ledger import DRIVER, HOST_RUNTIME, NOT_ENOUGH, TRANSFER_RING
 from engine.contract.plan import LedgerLine, MemoryPlan, Pool, Tier
-from engine.contract.record import Record
+from engine.contract.record import Record, first_fault
 from engine.contract.seats import Assignment, spare_bytes
 from engine.contract.units import gib
 
@@ -70,8 +70,8 @@ def check_change(old: MemoryPlan, new: MemoryPlan) -> None:
     """Whether a running engine can take a plan at all: same model, same device, possible, and within its budgets.
 
     Raises:
-        PlanMismatchError: another model, type of the KV cache or device, more context than the model can, or a ledger that is not that of the
-            split.
+        PlanMismatchError: another model, type of the KV cache or device, more context than the model can, or a ledger
+            that is not that of the split.
         NotEnoughMemoryError: a pool is too small; the subclass names it.
     """
     if old.kv_dtype != new.kv_dtype and kept_in(old.model, None) == kept_in(new.model, None):
@@ -84,8 +84,9 @@ def check_change(old: MemoryPlan, new: MemoryPlan) -> None:
     try:
         MemoryPlan.model_validate(new.model_copy(update={"budgets": {}}).model_dump())
     except ValidationError as cause:
-        words = cause.errors(include_url=False, include_input=False)[0]["msg"].removeprefix("Value error, ")
-        raise PlanMismatchError(f"The plan is not possible: {words}.", "Plan the start again.") from cause
+        raise PlanMismatchError(
+            f"The plan is not possible: {first_fault(cause).words}.", "Plan the start again."
+        ) from cause
     if new.context_tokens > new.model.max_context_tokens:
         raise PlanMismatchError(
             f"{new.model.name} can have a context of {new.model.max_context_tokens:,} tokens; "

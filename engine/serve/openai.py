@@ -18,7 +18,9 @@ from engine.contract.errors import (
     Problem,
     SplitpinError,
 )
+from engine.contract.record import first_fault
 from engine.generate.request import Outcome
+from engine.serve.template_meter import TemplateLimitError
 from engine.system.protocols import RefusedError
 
 DONE = b"data: [DONE]\n\n"
@@ -60,8 +62,8 @@ class ApiError(Exception):
 def api_error(error: SplitpinError) -> ApiError:
     """The same error for an HTTP client: what the client can change is 400, want of memory 507, the rest 500."""
     status = 500
-    if isinstance(error, ContextTooLongError | PlanMismatchError):
-        status = 400
+    if isinstance(error, ContextTooLongError | PlanMismatchError | TemplateLimitError):
+        status = 400  # a client that tries a 500 again would only hear the same
     elif isinstance(error, NotEnoughMemoryError | RefusedError):
         status = 507
     return ApiError(status, f"{error.sentence} {error.fix}".strip(), code=error.kind, problem=error.problem)
@@ -210,10 +212,8 @@ def read_chat_request(body: bytes) -> ChatRequest:
     try:
         return ChatRequest.model_validate_json(body)
     except ValidationError as cause:
-        first = cause.errors(include_url=False, include_input=False)[0]
-        param = ".".join(str(part) for part in first["loc"]) or None
-        message = first["msg"].removeprefix("Value error, ")
-        raise ApiError(400, f"{param}: {message}" if param else message, param=param) from cause
+        fault = first_fault(cause)
+        raise ApiError(400, fault.told, param=fault.field or None) from cause
 
 
 def usage(outcome: Outcome) -> dict[str, Any]:

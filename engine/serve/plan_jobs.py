@@ -14,6 +14,7 @@ from engine.contract.errors import SplitpinError
 from engine.contract.events import PlanChanged
 from engine.contract.plan import MemoryPlan
 from engine.contract.plan_change import PlanWish, changed_plan, check_change
+from engine.contract.record import first_fault
 from engine.serve.openai import ApiError
 from engine.serve.problems import answer_problem
 
@@ -45,10 +46,8 @@ def read_wish(body: bytes) -> MemoryPlan | PlanWish:
     try:
         return kind.model_validate_json(body)
     except ValidationError as cause:
-        first = cause.errors(include_url=False, include_input=False)[0]
-        param = ".".join(str(part) for part in first["loc"]) or None
-        message = first["msg"].removeprefix("Value error, ")
-        raise ApiError(400, f"{param}: {message}" if param else message, param=param, code="plan") from cause
+        fault = first_fault(cause)
+        raise ApiError(400, fault.told, param=fault.field or None, code="plan") from cause
 
 
 def possible_plan(plan: MemoryPlan, wanted: MemoryPlan | PlanWish) -> MemoryPlan:

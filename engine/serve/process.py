@@ -16,6 +16,7 @@ from engine.contract.errors import SplitpinError, UsageError, WireError
 from engine.contract.estimate import expert_record
 from engine.contract.events import WIRE_VERSION, Event, Failed, Hello, Listening, Loading, Stopped
 from engine.contract.plan import MemoryPlan
+from engine.contract.record import first_fault
 from engine.contract.wire import decode_command
 from engine.serve.arguments import PROGRAM, Arguments, ArgumentsError
 from engine.serve.event_writer import EventWriter
@@ -131,9 +132,7 @@ def read_plan(file: Path) -> MemoryPlan:
     except OSError as cause:
         raise UsageError(f"{file} cannot be read: {cause.strerror}.", fix) from cause
     except ValidationError as cause:
-        first = cause.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise UsageError(f"{file} is not a plan: {f'{where}: ' if where else ''}{first['msg']}.", fix) from cause
+        raise UsageError(f"{file} is not a plan: {first_fault(cause).told}.", fix) from cause
 
 
 def _loader(plan: MemoryPlan) -> Callable[[Callable[[Event], None], Callable[[], bool]], "LanguageModel"]:

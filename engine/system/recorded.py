@@ -11,7 +11,7 @@ from typing_extensions import override
 from engine.contract.errors import UsageError
 from engine.contract.facts import HardwareFacts
 from engine.contract.processes import ProcessTable, RunEntry
-from engine.contract.record import Record
+from engine.contract.record import Record, first_fault
 from engine.system.protocols import LiveMemory, MachineProbe, MemoryUse, ProcessReader
 
 Kind = TypeVar("Kind", bound=Record)
@@ -95,7 +95,4 @@ def _load(file: Path, kind: type[Kind], what: str) -> Kind:
     except OSError as cause:
         raise RecordedFileError(file, what, cause.strerror or str(cause)) from cause
     except ValidationError as cause:
-        first = cause.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        why = f"{place}: {first['msg']}" if place else first["msg"]
-        raise RecordedFileError(file, what, why) from cause
+        raise RecordedFileError(file, what, first_fault(cause).told) from cause
