@@ -21,12 +21,12 @@ def result_notice(found: Measured, quota: QuotaFacts | None, speed: Speed | None
             texts.append(f"Splitpin plans with {gib(quota.bytes)}.")
     if found.rates is not None:
         took = duration(found.rates.elapsed_s)
-        titles.append(f"The speed of this PC was measured in {took}" if not titles else f"its speed in {took}")
+        (texts if titles else titles).append(f"The speed of this PC was measured in {took}{'.' if titles else ''}")
         if speed is not None:
             texts.append(f"This split answers with about {number_span(speed.decode_tok_s)} tokens a second.")
     if not titles:
         return None
-    return Notice("ok", ", ".join(titles), " ".join(texts), about=ABOUT)
+    return Notice("ok", titles[0], " ".join(texts), about=ABOUT)
 
 
 def _pinned_title(last: ProbeLine) -> str:
