@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from engine.banks.devices import Account, Mark, Room
-from engine.contract.errors import NotEnoughRamError
+from engine.banks.host_refusal import host_refusal
 from engine.system.protocols import PinRefusedError
 
 
@@ -19,7 +19,7 @@ class CpuDevice:
 
     def __init__(self) -> None:
         self.torch_device = torch.device("cpu")
-        self._account = Account(None, NotEnoughRamError)
+        self._account = Account(None)
 
     @property
     def allocated(self) -> dict[str, int]:
@@ -37,7 +37,7 @@ class CpuDevice:
         try:
             tensor = torch.zeros(nbytes, dtype=torch.uint8)
         except RuntimeError as cause:  # torch has no type of its own for a failed host allocation
-            raise self._account.refusal(nbytes, 0, what) from cause
+            raise host_refusal(nbytes, what, cause) from cause
         self._account.add(nbytes, what)
         return tensor
 

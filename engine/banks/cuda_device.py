@@ -8,7 +8,7 @@ from torch import Tensor
 
 from engine.banks.devices import Account, Mark, Room
 from engine.banks.pin import Pinning
-from engine.contract.errors import NotEnoughVramError, SplitpinError
+from engine.contract.errors import SplitpinError
 from engine.system.protocols import PinRefusedError
 
 _HOST_REGISTER_DEFAULT = 0
@@ -75,7 +75,7 @@ class CudaDevice:
         self.torch_device = torch.device("cuda", index)
         torch.cuda.set_device(self.torch_device)
         self.name = str(torch.cuda.get_device_name(index))
-        self._account = Account(None, NotEnoughVramError)
+        self._account = Account(None)
         self._copies = torch.cuda.Stream(self.torch_device)  # type: ignore[no-untyped-call]
         driver = CudaDriver()
         self._pinning = Pinning(driver, driver.clear_error)

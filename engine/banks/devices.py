@@ -7,10 +7,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from engine.contract.errors import NotEnoughRamError, NotEnoughVramError
+from engine.contract.errors import NotEnoughVramError
 from engine.system.protocols import PinRefusedError
 
-VRAM_FIX = "Choose a shorter context, fewer layers in GPU memory, or close programs that use the GPU."
+_FIX = "Choose a shorter context, fewer layers in GPU memory, or close programs that use the GPU."
 
 
 class Mark(Protocol):
@@ -52,7 +52,8 @@ class Device(Protocol):
         """A zeroed uint8 tensor [nbytes] on the device, counted under `what`.
 
         Raises:
-            NotEnoughVramError: the device has not that much; NotEnoughRamError where the device is the CPU.
+            NotEnoughVramError: the device has not that much.
+            NotEnoughRamError, NotEnoughCommitError, AllocationRefusedError: the same where the device is the CPU.
         """
         ...
 
@@ -128,14 +129,14 @@ class Device(Protocol):
 class Account:
     """Bytes per purpose under an optional limit. The three devices keep one each."""
 
-    def __init__(self, limit_bytes: int | None, error: type[NotEnoughVramError] | type[NotEnoughRamError]) -> None:
+    def __init__(self, limit_bytes: int | None) -> None:
         self._limit_bytes = limit_bytes
         self._free_bytes = limit_bytes
-        self._error = error
         self.lines: dict[str, int] = {}
 
     @property
     def total_bytes(self) -> int:
+        """Of all purposes."""
         return sum(self.lines.values())
 
     @property
@@ -167,8 +168,8 @@ class Account:
         else:
             del self.lines[what]
 
-    def refusal(self, needed_bytes: int, available_bytes: int, what: str) -> NotEnoughVramError | NotEnoughRamError:
+    def refusal(self, needed_bytes: int, available_bytes: int, what: str) -> NotEnoughVramError:
         """The error for bytes that do not fit."""
-        return self._error(
-            needed_bytes=needed_bytes, available_bytes=available_bytes, fix=VRAM_FIX, what=what[:1].upper() + what[1:]
+        return NotEnoughVramError(
+            needed_bytes=needed_bytes, available_bytes=available_bytes, fix=_FIX, what=what[:1].upper() + what[1:]
         )

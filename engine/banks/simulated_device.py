@@ -12,7 +12,6 @@ from typing_extensions import override
 from engine.banks.cpu_device import CpuDevice
 from engine.banks.devices import Account, Mark
 from engine.banks.pin import MARGIN_BYTES, PIN_CHUNK_BYTES, Pinning
-from engine.contract.errors import NotEnoughVramError
 from engine.contract.plan import SimulatedGpu
 from engine.contract.units import gib
 from engine.system.protocols import LockRefusedError, PageLocker, PinRefusedError
@@ -92,7 +91,7 @@ class SimulatedDevice(CpuDevice):
     def __init__(self, limits: SimulatedGpu, *, chunk_bytes: int = PIN_CHUNK_BYTES) -> None:
         super().__init__()
         self._limits = limits
-        self._account = Account(limits.vram_bytes, NotEnoughVramError)
+        self._account = Account(limits.vram_bytes)
         self.driver = SimulatedDriver(limits.pin_bytes)
         ordered = limits.refuse_pin_after_layers is not None  # no quota is spent, so there is no room to give back
         self.pinning = Pinning(

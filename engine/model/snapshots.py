@@ -6,7 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.contract.errors import NotEnoughRamError, PlanMismatchError
+from engine.banks.host_refusal import host_refusal
+from engine.contract.errors import PlanMismatchError
+from engine.contract.ledger import PREFIX_SNAPSHOTS
 
 
 class Snapshots:
@@ -17,7 +19,7 @@ class Snapshots:
 
         Raises:
             PlanMismatchError: a slot is not as large as what has to be copied.
-            NotEnoughRamError: the slots do not fit.
+            NotEnoughRamError, NotEnoughCommitError, AllocationRefusedError: the slots do not fit.
         """
         kept = [layer for layer in layers if slots and hasattr(layer, "state_parts")]
         self._parts: list[Tensor] = [part for layer in kept for part in layer.state_parts()]
@@ -33,12 +35,7 @@ class Snapshots:
         try:
             self._memory = torch.zeros(slots, slot_bytes, dtype=torch.uint8)
         except RuntimeError as cause:  # torch has no type of its own for a failed host allocation
-            raise NotEnoughRamError(
-                needed_bytes=slots * slot_bytes,
-                available_bytes=0,
-                fix="Choose a shorter context, or close other programs.",
-                what="Snapshots of windows and states",
-            ) from cause
+            raise host_refusal(slots * slot_bytes, PREFIX_SNAPSHOTS, cause) from cause
         self._marks: list[list[dict[int, bool]]] = [[] for _ in range(slots)]
 
     @property
