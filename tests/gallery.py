@@ -19,6 +19,7 @@ from app.planning.held import Held
 from app.planning.others import Program
 from app.planning.wishes import Wishes
 from app.ui import tray_glyph
+from app.ui.change_desk import not_changed
 from app.ui.crash_fix import crash_fix
 from app.ui.main_window import MainWindow
 from app.ui.notices import Notice
@@ -32,7 +33,9 @@ from app.ui.tray import Tray
 from app.ui.tray_view import TrayInputs, tray
 from app.ui.widgets.rail import RailEntry
 from app.ui.window_memory import WindowMemory
+from engine.contract.errors import Problem
 from engine.contract.facts import HardwareFacts, Reading, Source
+from engine.contract.plan_change import RESTART
 from engine.contract.processes import ProcessIdentity
 from engine.contract.units import GIB
 from engine.system.protocols import MemoryUse
@@ -159,6 +162,26 @@ def _refused(now: datetime) -> Scene:
     return _planned(Question(samples.MINIMAX, short, Wishes(), Path("/models/sample"), held, programs), now)
 
 
+_REFUSED = Problem(
+    kind="pin_refused",
+    sentence="The driver refused to pin 1.9 GiB after 94.9 GiB: out of memory (code 2).",
+    fix=RESTART,
+    numbers={"asked_bytes": 2038431744, "code": 2},
+)
+
+
+def _running(inputs: SplitInputs, now: datetime, *reports: Notice) -> Scene:
+    """An engine has loaded."""
+    notices_of = compose(NoticeInputs(inputs, now, reports=reports))
+    return Scene(inputs, notices_of, use=_LOADED, pinned_bytes=int(95.5 * GIB))
+
+
+def _unfit() -> SplitInputs:
+    """An exact context was typed that does not fit beside what other programs use."""
+    over = samples.over()
+    return replace(samples.ready(), plan=None, drawn=over.drawn, problem=over.problem, wishes=over.wishes, touched=True)
+
+
 def scenes() -> dict[str, Scene]:
     """Every state, by name."""
     now = datetime(2026, 9, 1, 14, 6)
@@ -175,6 +198,15 @@ def scenes() -> dict[str, Scene]:
         "settled": Scene(
             samples.settled(), compose(NoticeInputs(samples.settled(), now)), use=_LOADED, pinned_bytes=int(89.8 * GIB)
         ),
+        "pending": _running(samples.wishing(), now),
+        "restart": _running(samples.wishing_for_room(), now),
+        "repinned": _running(samples.wishing_after_refused_pins(), now),
+        "waiting": _running(samples.changing(waits=True), now),
+        "changing": _running(samples.changing(), now),
+        "unfit": _running(_unfit(), now),
+        "kept": _running(samples.wishing(refused=_REFUSED), now, not_changed(_REFUSED)),
+        "stalled": _running(samples.stalled(), now),
+        "small-pending": replace(_running(samples.wishing(), now), size=(880, 600)),
         "orphan": _orphan(now),
         "over": over,
         "unknown": Scene(samples.unknown_quota(), compose(NoticeInputs(samples.unknown_quota(), now))),
@@ -243,6 +275,8 @@ def menu_sheet(app: QApplication, theme: Theme) -> QPixmap:
     """The tray menus side by side."""
     views = [
         tray(TrayInputs(samples.ready().session, "MiniMax-M2.5")),
+        tray(TrayInputs(samples.changing().session, "MiniMax-M2.5")),
+        tray(TrayInputs(samples.stalled().session, "MiniMax-M2.5")),
         tray(TrayInputs(samples.loading().session, "MiniMax-M2.5")),
         tray(TrayInputs(samples.stopped().session, "MiniMax-M2.5", (an_orphan(),))),
         tray(TrayInputs(samples.pins_refused().session, "MiniMax-M2.5")),

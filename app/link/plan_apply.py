@@ -17,13 +17,16 @@ from engine.contract.plan import MemoryPlan
 log = logging.getLogger(__name__)
 
 _ERROR_STATUS: Final = 400
+BUSY: Final = "busy"  # kind of the problem where another change waits or is being made
+_TRY_AGAIN: Final = "Try again when it is done."
+_WAIT_S: Final = 86_400  # the most an engine takes; the user can call a change off that waits
 
 
 class PlanApply(QObject):
     """Changes the split without a restart, one change at a time. Lives on the UI thread and never blocks it.
 
-    The engine finishes the answer in progress first. There is no time limit: moving a hundred GiB takes a minute, and
-    the engine goes on whatever happens here. The store knows of the change from `apply` until it is over.
+    The engine gives the answers first that were asked for before. There is no time limit: moving a hundred GiB takes a
+    minute, and the engine goes on whatever happens here. The store knows of the change from `apply` until it is over.
 
     Signals:
         applied: the engine runs another split now (`PlanChanged`).
@@ -54,7 +57,7 @@ class PlanApply(QObject):
         state = self._store.state
         if state.change is None or state.api_base is None:
             return
-        request = QNetworkRequest(QUrl(f"{state.api_base}/plan"))
+        request = QNetworkRequest(QUrl(f"{state.api_base}/plan?wait_s={_WAIT_S}"))
         request.setHeader(QNetworkRequest.KnownHeaders.ContentTypeHeader, "application/json")
         request.setAttribute(
             QNetworkRequest.Attribute.RedirectPolicyAttribute, QNetworkRequest.RedirectPolicy.ManualRedirectPolicy
@@ -106,7 +109,8 @@ def _read(status: int, body: bytes, words: str) -> PlanChanged | Problem:
             parsed: object = json.loads(body)
         except ValueError:
             parsed = None
-        return problem_of(parsed, status)
+        problem = problem_of(parsed, status)
+        return problem.model_copy(update={"fix": _TRY_AGAIN}) if problem.kind == BUSY else problem
     if status:
         try:
             return PlanChanged.model_validate_json(body)

@@ -8,7 +8,7 @@ from PySide6.QtCore import QObject, Signal
 
 from app.core.session import ChangeGivenUp, ChangeRequested, EngineStage, SessionState, SplitChange
 from app.link.background import Background
-from app.link.plan_apply import PlanApply
+from app.link.plan_apply import BUSY, PlanApply
 from app.link.store import SessionStore
 from app.planning.beside import facts_beside
 from app.planning.wishes import Wishes
@@ -151,7 +151,7 @@ class ChangeDesk(QObject):
 
     def _fail(self, error: SplitpinError) -> None:
         self._set_applying(False)
-        self._report_refusal(error.problem)
+        self.reported.emit(not_changed(error.problem, can_restart=False))
 
     def _applied(self, news: PlanChanged) -> None:
         self._planned_with = self._plans.wishes
@@ -161,10 +161,15 @@ class ChangeDesk(QObject):
         self.changed.emit()
 
     def _refuse(self, problem: Problem) -> None:
-        if self._pending is not None:
-            self._refused = self._pending.plan, problem
-        self._report_refusal(problem, Action(RESTART, CHANGE))
+        if self._pending is None or problem.kind == BUSY:  # somebody else is changing it: that goes by
+            self.reported.emit(not_changed(problem, can_restart=False))
+            return
+        self._refused = self._pending.plan, problem
+        self.reported.emit(not_changed(problem))
 
-    def _report_refusal(self, problem: Problem, *actions: Action) -> None:
-        title = "The split was not changed; the engine runs on with the one it has"
-        self.reported.emit(replace(of_problem(problem, *actions, title=title), about=CHANGE))
+
+def not_changed(problem: Problem, *, can_restart: bool = True) -> Notice:
+    """Why the engine runs on with the split it has."""
+    actions = (Action(RESTART, CHANGE),) if can_restart else ()
+    title = "The split was not changed; the engine runs on with the one it has"
+    return replace(of_problem(problem, *actions, title=title), about=CHANGE)

@@ -30,7 +30,8 @@ def pending_of(session: SessionState, plan: MemoryPlan | None, refused: Problem 
         return None
     if same_split(running, plan):
         return None
-    return Pending(plan, change_of(running, report, plan), refused or why_restart(running, report, plan))
+    why = refused or why_restart(running, report, plan)
+    return Pending(plan, change_of(running, report, plan), why, refused is not None)
 
 
 def change_view(inputs: SplitInputs) -> ChangeView | None:
@@ -49,7 +50,7 @@ def change_view(inputs: SplitInputs) -> ChangeView | None:
         return ChangeView(_title(pending.change), text, apply=APPLY, hint=_APPLY_HINT, undo=KEEP)
     return ChangeView(
         _restart_title(inputs, pending),
-        " ".join((_reason(inputs, pending.restart), _load_words(inputs))).strip(),
+        " ".join((_reason(inputs, pending, pending.restart), _load_words(inputs))).strip(),
         tone="warn",
         apply=RESTART,
         enabled=inputs.blocked is None,
@@ -59,19 +60,17 @@ def change_view(inputs: SplitInputs) -> ChangeView | None:
 
 
 def _without_plan(inputs: SplitInputs) -> ChangeView | None:
-    """What is wished for has no plan, or is what runs."""
-    if not inputs.touched or (inputs.plan is None and inputs.problem is None):
+    """What is wished for has no plan, which a notice explains, or is what runs."""
+    if not inputs.touched or inputs.problem is None:
         return None
-    if inputs.problem is None:
-        return None
-    return ChangeView("The engine runs on with the split it has", inputs.problem.sentence, tone="error", undo=KEEP)
+    return ChangeView("The engine runs on with the split it has", "What you chose does not fit.", "warn", undo=KEEP)
 
 
 def _under_way(session: SessionState, text: str) -> ChangeView:
     change = session.change
     assert change is not None
     if session.request is not None:
-        after = "Then the engine is started again" if change.restart else f"Then: {text[0].lower()}{text[1:]}"
+        after = "Then the engine is started again" if change.restart else f"Then: {text}"
         return ChangeView(_WAITS, after, undo=CALL_OFF, busy=True)
     if change.restart:
         return ChangeView("The engine is started again", text, busy=True)
@@ -91,7 +90,9 @@ def _restart_title(inputs: SplitInputs, pending: Pending) -> str:
     return "This split needs a restart of the engine"
 
 
-def _reason(inputs: SplitInputs, problem: Problem) -> str:
+def _reason(inputs: SplitInputs, pending: Pending, problem: Problem) -> str:
+    if pending.refused:
+        return "The engine was asked for it and refused."
     if _other_model(inputs):
         return f"It runs {inputs.session.model_name}, whose memory is given back first."
     return problem.sentence

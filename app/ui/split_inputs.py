@@ -52,11 +52,15 @@ class LeftOver:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """Another split than the one that runs. `restart`: why only a start can bring it; None: the engine can take it."""
+    """Another split than the one that runs. `restart`: why only a start can bring it; None: the engine can take it.
+
+    `refused`: the engine itself has said so.
+    """
 
     plan: MemoryPlan
     change: Change
     restart: Problem | None = None
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)

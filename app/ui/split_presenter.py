@@ -256,7 +256,20 @@ def _slider(inputs: SplitInputs, cells: StripView) -> SliderView:
         described=", ".join(described),
         hint="" if inputs.adjustable else "The split can be changed when the engine is ready",
         captions=_captions(inputs, plan),
+        running=_running_stop(inputs),
     )
+
+
+def _running_stop(inputs: SplitInputs) -> int | None:
+    running = inputs.session.plan
+    if (
+        running is None
+        or not inputs.touched
+        or (inputs.plan is not None and inputs.plan.model_dir != running.model_dir)
+    ):
+        return None
+    stops = enumerate(inputs.stops.stops)
+    return next((index for index, stop in stops if stop.context_tokens >= running.context_tokens), None)
 
 
 def _captions(inputs: SplitInputs, plan: MemoryPlan) -> tuple[str, str]:

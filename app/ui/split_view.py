@@ -53,7 +53,8 @@ class Marker:
 
 @dataclass(frozen=True, slots=True)
 class SliderView:
-    """The main slider: `position` indexes the stops; `unmet` says that the wish fits none of them."""
+    """The main slider: `position` indexes the stops; `unmet` says that the wish fits none of them; `running` is the
+    stop of the engine that runs, where something else is wished for."""
 
     stops: int = 0
     position: int = 0
@@ -64,6 +65,7 @@ class SliderView:
     described: str = ""
     captions: tuple[str, str] = ("More layers in VRAM", "More context")
     hint: str = ""
+    running: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

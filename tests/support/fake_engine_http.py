@@ -57,13 +57,14 @@ def handler_of(engine: "FakeEngine") -> type[BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            if self.path not in ("/v1/chat/completions", "/v1/plan"):
+            path = self.path.partition("?")[0]
+            if path not in ("/v1/chat/completions", "/v1/plan"):
                 self._error(ApiError(404, f"There is nothing at {self.path}.", code="not_found"))
                 return
             try:
                 if engine.residency is None:
                     raise _still_loading()
-                if self.path == "/v1/plan":
+                if path == "/v1/plan":
                     changed = engine.change_plan(read_wish(body))
                     self._json(200, changed.model_dump(mode="json", exclude={"event"}))
                 else:

@@ -87,7 +87,7 @@ class TradeCard(Card):
         self.slider.setEnabled(slider.enabled)
         self.slider.setAccessibleDescription(slider.described)
         self.slider.setToolTip(slider.hint)
-        self.slider.set_limits(slider.markers, assumed=slider.assumed, unmet=slider.unmet)
+        self.slider.set_limits(slider.markers, assumed=slider.assumed, unmet=slider.unmet, running=slider.running)
         if view.quick_marks != self._marks:
             self._show_marks(view.quick_marks)
         self.change.show_change(view.change)  # last: it looks at who has the keyboard

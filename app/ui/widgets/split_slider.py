@@ -18,6 +18,7 @@ from app.ui.widgets.tier_paint import rounded
 _PAD_PX = 13  # the focus ring needs it at both ends
 _TRACK_Y_PX = 14.0
 _TRACK_PX = 6.0
+_RUNNING_PX = 5.0
 _REST, _HOVER, _DOWN = 0.52, 0.64, 0.42  # share of the ring that the dot fills
 
 
@@ -31,6 +32,7 @@ class SplitSlider(QSlider):
         self._markers: tuple[Marker, ...] = ()
         self._assumed = False
         self._unmet = False
+        self._running: int | None = None
         self._ring = False
         self._dot = _REST
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
@@ -42,12 +44,15 @@ class SplitSlider(QSlider):
         self._grow.setEasingCurve(QEasingCurve.Type.OutCubic)
         self._grow.valueChanged.connect(self._grown)
 
-    def set_limits(self, markers: tuple[Marker, ...], *, assumed: bool = False, unmet: bool = False) -> None:
-        """`assumed` dashes the lines; `unmet` hollows the handle: no stop gives what was wished for."""
-        if (markers, assumed, unmet) != (self._markers, self._assumed, self._unmet):
+    def set_limits(
+        self, markers: tuple[Marker, ...], *, assumed: bool = False, unmet: bool = False, running: int | None = None
+    ) -> None:
+        """`assumed` dashes the lines; `unmet` hollows the handle: no stop gives what was wished for; at `running` a
+        small ring stands for the split that runs."""
+        if (markers, assumed, unmet, running) != (self._markers, self._assumed, self._unmet, self._running):
             if bool(markers) != bool(self._markers):
                 self.updateGeometry()
-            self._markers, self._assumed, self._unmet = markers, assumed, unmet
+            self._markers, self._assumed, self._unmet, self._running = markers, assumed, unmet, running
             self.update()
 
     @override
@@ -129,6 +134,7 @@ class SplitSlider(QSlider):
         if not self._thin:
             self._paint_ticks(painter, tokens)
             self._paint_markers(painter, tokens)
+            self._paint_running(painter, tokens)
         self._paint_handle(painter, tokens)
         painter.end()
 
@@ -192,6 +198,12 @@ class SplitSlider(QSlider):
             lefts[i] = max(0.0, min(lefts[i], free_until - widths[i]))
             free_until = lefts[i] - 8
         return [QRectF(left, _TRACK_Y_PX + 22, width, 18) for left, width in zip(lefts, widths, strict=True)]
+
+    def _paint_running(self, painter: QPainter, tokens: Tokens) -> None:
+        if self._running is not None and self._running != self.sliderPosition():
+            painter.setPen(QPen(color(tokens.text2), 1.6))
+            painter.setBrush(color(tokens.surface))
+            painter.drawEllipse(QPointF(self.x_of(self._running), _TRACK_Y_PX), _RUNNING_PX, _RUNNING_PX)
 
     def _paint_handle(self, painter: QPainter, tokens: Tokens) -> None:
         radius = 8.0 if self._thin else 10.0

@@ -4,16 +4,17 @@ from dataclasses import replace
 
 from app.core.learned import Experience, machine_of
 from app.core.measuring import Measuring
-from app.core.session import ActiveRequest, EngineStage, ReadSpan, SessionState
+from app.core.session import ActiveRequest, EngineStage, ReadSpan, SessionState, SplitChange
 from app.planning.speed import run_of
 from app.planning.stops import Marker, SliderStops, Stop
 from app.planning.wishes import Wishes
 from app.supervision.exit_words import explain_end
+from app.ui.split_change import pending_of
 from app.ui.split_inputs import LeftOver, QuotaFacts, SplitInputs
 from app.ui.tray_view import Glyph
 from engine.contract.errors import NotEnoughRamError, Problem
 from engine.contract.estimate import Costs, Split, bank_bytes, ledger
-from engine.contract.events import LayerSettled, Loading
+from engine.contract.events import LayerSettled, Loading, StepStalled
 from engine.contract.facts import GpuFacts, HardwareFacts, Reading, Source
 from engine.contract.formats import WeightFormat
 from engine.contract.plan import MemoryPlan, Pool, SimulatedGpu, Tier
@@ -56,7 +57,7 @@ GLYPHS = {
     "stopped": Glyph(),
     "loading": Glyph("loading", share=0.4),
     "ready": _READY,
-    "changed": Glyph("ready", _READY.shares, badge="warn"),
+    "changed, stuck": Glyph("ready", _READY.shares, badge="warn"),
     "left over": Glyph(badge="warn"),
     "error": Glyph(badge="error"),
 }
@@ -233,6 +234,45 @@ def settled() -> SplitInputs:
 def answering() -> SplitInputs:
     base = ready()
     return replace(base, session=replace(base.session, request=ActiveRequest("r1", 1200)))
+
+
+def wishing(
+    inputs: SplitInputs | None = None, plan: MemoryPlan | None = None, refused: Problem | None = None
+) -> SplitInputs:
+    """An engine runs, and the slider stands elsewhere: a longer context, four layers fewer in VRAM."""
+    base = inputs or ready()
+    wanted = plan or plan_of(MINIMAX, 4, 50, context=66_816)
+    wishes = Wishes(context_tokens=wanted.context_tokens)
+    return replace(base, wishes=wishes, plan=wanted, touched=True, pending=pending_of(base.session, wanted, refused))
+
+
+def wishing_for_room() -> SplitInputs:
+    """Two layers exchange places, and RAM is too full to hold one of them twice meanwhile."""
+    running = ready().session.plan
+    assert running is not None
+    tiers = (running.tiers[-1], *running.tiers[1:-1], running.tiers[0])
+    limits = {**running.budgets, Pool.RAM: running.pool_bytes(Pool.RAM) + GIB}
+    return wishing(plan=running.model_copy(update={"tiers": tiers, "budgets": limits}))
+
+
+def wishing_after_refused_pins() -> SplitInputs:
+    """The driver has refused pins in this run; the wish would need more of them."""
+    return wishing(settled())
+
+
+def changing(*, waits: bool = False) -> SplitInputs:
+    """The engine is taking another split, or an answer comes first."""
+    base = wishing(answering() if waits else ready())
+    assert base.plan is not None
+    session = replace(base.session, change=SplitChange(base.plan))
+    return replace(base, session=session, pending=pending_of(session, base.plan))
+
+
+def stalled() -> SplitInputs:
+    """The engine has not finished a token for four minutes."""
+    base = answering()
+    step = StepStalled(request_id="r1", phase="decode", running_s=250, limit_s=120)
+    return replace(base, session=replace(base.session, stalled=step))
 
 
 def over() -> SplitInputs:

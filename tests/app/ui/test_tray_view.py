@@ -122,3 +122,23 @@ def test_every_state_can_be_opened_and_quit() -> None:
         ids = [item.id for item in tray(TrayInputs(session)).items]
         assert "open" in ids
         assert ids[-1] == "quit"
+
+
+def test_an_engine_that_hangs_has_a_badge_a_word_and_its_own_button_until_it_goes_on() -> None:
+    stalled = samples.stalled().session
+    view = tray(TrayInputs(stalled, "MiniMax-M2.5"))
+    assert view.glyph.badge == "warn"
+    assert view.tip.startswith("Splitpin: no answer for over 4 min. MiniMax-M2.5, 34,048 tokens.")
+    assert view.items[0].text == "No answer for over 4 min · MiniMax-M2.5"
+    ids = [item.id for item in view.items]
+    assert "end_engine" in ids and "stop" not in ids
+    again = tray(TrayInputs(replace(stalled, stalled=None), "MiniMax-M2.5"))
+    assert (again.glyph.badge, again.items[0].text) == ("", "Ready · MiniMax-M2.5")
+    assert "stop" in [item.id for item in again.items]
+
+
+def test_a_change_of_the_split_is_told_while_it_happens_and_not_while_it_waits() -> None:
+    changing, waiting = samples.changing().session, samples.changing(waits=True).session
+    assert tip(TrayInputs(changing, "MiniMax-M2.5")).startswith("Splitpin: changing the split. ")
+    assert tray(TrayInputs(changing, "MiniMax-M2.5")).items[0].text == "Changing the split · MiniMax-M2.5"
+    assert tip(TrayInputs(waiting, "MiniMax-M2.5")).startswith("Splitpin: answering. ")
