@@ -4,9 +4,11 @@ Follows engine/model/build.py: dense weights first, which pass through RAM once 
 then one bank after another, first those for VRAM. A tensor that has to be converted is in RAM beside its target.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 
 from engine.contract.errors import NotEnoughCommitError, NotEnoughRamError
+from engine.contract.estimate import expert_record
 from engine.contract.ledger import HOST_RUNTIME
 from engine.contract.plan import MemoryPlan, Pool
 from engine.contract.shape import ModelShape
@@ -45,6 +47,14 @@ def cpu_load_peak(
         Pool.RAM: fixed + max(tensor, kv_bytes + resident_banks + bank),
         Pool.COMMIT: fixed + max(tensor, kv_bytes + committed_banks + bank),
     }
+
+
+def weight_bytes(shape: ModelShape) -> int:
+    """Bytes of all weights without the gaps between parts of a record: what the progress of a load counts up to."""
+    counts = Counter(shape.layer_storages)
+    records = {storage: expert_record(shape.experts, storage) for storage in counts}
+    routed = sum(count * sum(part.bytes for part in records[storage].parts) for storage, count in counts.items())
+    return shape.dense_bytes + routed * shape.experts.n_experts
 
 
 def bytes_to_load(plan: MemoryPlan, pool: Pool) -> int:

@@ -21,7 +21,7 @@ from engine.checkpoint.weight_files import OpenFile, open_weights
 from engine.contract.errors import UnsupportedModelError, forget_locals
 from engine.contract.events import Event, LayerSettled, Loading, Stage
 from engine.contract.ledger import WEIGHTS
-from engine.contract.load_peak import check_headroom
+from engine.contract.load_peak import check_headroom, weight_bytes
 from engine.contract.plan import MemoryPlan, Tier
 from engine.model.expert_map import ExpertMap
 from engine.model.filling import filled_banks
@@ -162,9 +162,7 @@ class _Load:
         first = next(iter(known.values()))
         self._arena = BankArena(first, drivers.allocator, drivers.device, drivers.locker)
         self._parts = Parts(plan, drivers.device, self._arena)
-        routed = sum(part.bytes for layout in self._layouts.values() for part in layout.record.parts)
-        total = plan.model.dense_bytes + routed * plan.model.experts.n_experts
-        self._progress = _Progress(report, len(plan.tiers), total)
+        self._progress = _Progress(report, len(plan.tiers), weight_bytes(plan.model))
         self._cancelled = cancelled
         self._meter = Meter(self._progress.tell, cancelled)
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from engine.contract.errors import SplitpinError, UsageError, WireError
-from engine.contract.estimate import expert_record
 from engine.contract.events import WIRE_VERSION, Event, Failed, Hello, Listening, Loading, Stopped
+from engine.contract.load_peak import weight_bytes
 from engine.contract.plan import MemoryPlan
 from engine.contract.record import first_fault
 from engine.contract.wire import decode_command
@@ -139,9 +139,7 @@ def _loader(plan: MemoryPlan) -> Callable[[Callable[[Event], None], Callable[[],
     """Load the plan's model; torch is imported when this is called, in the thread that will use it."""
 
     def load(report: Callable[[Event], None], cancelled: Callable[[], bool]) -> "LanguageModel":
-        layers = len(plan.model.moe_layers)
-        bank = plan.model.experts.n_experts * expert_record(plan.model.experts, plan.model.expert_format).bytes
-        total = plan.model.dense_bytes + layers * bank
+        layers, total = len(plan.model.moe_layers), weight_bytes(plan.model)
         report(
             Loading(stage="starting", layers_done=0, layers_total=layers, bytes_done=0, bytes_total=total, elapsed_s=0)
         )
