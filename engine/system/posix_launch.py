@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
 from uuid import uuid4
 
 from typing_extensions import override
 
 from engine.contract.processes import ProcessIdentity
+from engine.system.popen_child import PopenChild
 from engine.system.posix_parent import PR_SET_PDEATHSIG
 from engine.system.posix_proc import ProcStat, all_stats, carries, family, freeze, kill_exactly, read_stat, wait_gone
 from engine.system.protocols import ChildLauncher, ChildProcess, LaunchRefusedError
@@ -26,7 +26,7 @@ MARK = "SPLITPIN_TREE"  # in the environment of a child and of all that it start
 LOST = 1
 
 
-class PosixChild(ChildProcess):
+class PosixChild(PopenChild):
     """A child that leads a session. Its tree is that session, all descendants, and what carries the child's mark.
 
     The mark finds a process that opened a session of its own and lost its parent before anybody looked.
@@ -35,63 +35,14 @@ class PosixChild(ChildProcess):
     def __init__(
         self, process: subprocess.Popen[bytes], mark: bytes = b"", parent: "_ParentThread | None" = None
     ) -> None:
-        self._process = process
-        self._mark = mark
-        self._parent = parent
         stat = read_stat(process.pid)
         if stat is None:  # impossible before poll() has collected the exit code
             raise LaunchRefusedError(program=str(process.args), code=None, words="it vanished while starting")
-        self._identity = ProcessIdentity(pid=process.pid, create_time=stat.create_time)
+        super().__init__(process, ProcessIdentity(pid=process.pid, create_time=stat.create_time))
+        self._mark = mark
+        self._parent = parent
         self._start_ticks = stat.start_ticks
         self._seen: dict[int, int] = {}
-
-    @property
-    @override
-    def pid(self) -> int:
-        return self._identity.pid
-
-    @property
-    @override
-    def create_time(self) -> float:
-        return self._identity.create_time
-
-    @property
-    @override
-    def identity(self) -> ProcessIdentity:
-        return self._identity
-
-    @property
-    @override
-    def stdin(self) -> IO[bytes]:
-        assert self._process.stdin is not None
-        return self._process.stdin
-
-    @property
-    @override
-    def stdout(self) -> IO[bytes]:
-        assert self._process.stdout is not None
-        return self._process.stdout
-
-    @property
-    @override
-    def stderr(self) -> IO[bytes]:
-        assert self._process.stderr is not None
-        return self._process.stderr
-
-    @override
-    def poll(self) -> int | None:
-        return self._process.poll()
-
-    @override
-    def wait(self, timeout_s: float | None = None) -> int | None:
-        try:
-            return self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            return None
-
-    @override
-    def terminate(self) -> None:
-        self._process.terminate()
 
     @override
     def kill_tree(self) -> None:

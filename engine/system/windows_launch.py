@@ -6,11 +6,11 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import IO
 
 from typing_extensions import override
 
 from engine.contract.processes import ProcessIdentity
+from engine.system.popen_child import PopenChild
 from engine.system.protocols import ChildLauncher, ChildProcess, LaunchRefusedError
 from engine.system.windows_dll import function, system_dll, words
 from engine.system.windows_handles import (
@@ -35,61 +35,12 @@ KILLED = 1
 KILL_WAIT_S = 10.0  # a driver may hold a killed process for a while
 
 
-class WindowsChild(ChildProcess):
+class WindowsChild(PopenChild):
     """A child in a job of its own. The job also holds what a venv's python.exe starts in its place."""
 
     def __init__(self, process: subprocess.Popen[bytes], identity: ProcessIdentity, job: Job) -> None:
-        self._process = process
-        self._identity = identity
+        super().__init__(process, identity)
         self._job = job
-
-    @property
-    @override
-    def pid(self) -> int:
-        return self._identity.pid
-
-    @property
-    @override
-    def create_time(self) -> float:
-        return self._identity.create_time
-
-    @property
-    @override
-    def identity(self) -> ProcessIdentity:
-        return self._identity
-
-    @property
-    @override
-    def stdin(self) -> IO[bytes]:
-        assert self._process.stdin is not None
-        return self._process.stdin
-
-    @property
-    @override
-    def stdout(self) -> IO[bytes]:
-        assert self._process.stdout is not None
-        return self._process.stdout
-
-    @property
-    @override
-    def stderr(self) -> IO[bytes]:
-        assert self._process.stderr is not None
-        return self._process.stderr
-
-    @override
-    def poll(self) -> int | None:
-        return self._process.poll()
-
-    @override
-    def wait(self, timeout_s: float | None = None) -> int | None:
-        try:
-            return self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            return None
-
-    @override
-    def terminate(self) -> None:
-        self._process.terminate()
 
     @override
     def kill_tree(self) -> None:
