@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from engine.contract.checkpoint_experts import FORMAT_FIX
 from engine.contract.errors import CannotEstimateError
 from engine.contract.families import TextConfig
 from engine.contract.formats import MatrixStorage, WeightFormat, int_groups, usual_storage
@@ -15,7 +16,6 @@ _PLAIN = {
     "half": WeightFormat.FP16,
 }
 _INTS = {8: WeightFormat.INT8, 4: WeightFormat.INT4, 3: WeightFormat.INT3, 2: WeightFormat.INT2}
-_FIX = "Choose a copy of this model in bf16, fp8, NVFP4, MXFP4, GPTQ, AWQ or GGUF."
 _MOST_GROUP = 1 << 20
 
 
@@ -30,7 +30,9 @@ def plain_format_of_config(text: TextConfig) -> WeightFormat | None:
         return None
     known = _PLAIN.get(f"{name!s:.40}".removeprefix("torch."))
     if known is None:
-        raise CannotEstimateError(f"config.json says that weights are of type {name!s:.40}, which is not known.", _FIX)
+        raise CannotEstimateError(
+            f"config.json says that weights are of type {name!s:.40}, which is not known.", FORMAT_FIX
+        )
     return known
 
 
@@ -172,5 +174,5 @@ def _count(value: object) -> int:
 
 def _unknown(what: str) -> CannotEstimateError:
     return CannotEstimateError(
-        f"The routed experts are stored as {what}; their size in memory is not known.", _FIX, stored_as=what
+        f"The routed experts are stored as {what}; their size in memory is not known.", FORMAT_FIX, stored_as=what
     )

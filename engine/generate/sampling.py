@@ -13,9 +13,8 @@ from torch import Tensor
 from engine.contract.errors import SplitpinError
 from engine.generate.request import Sampling
 
-FIRST_CANDIDATES = (
-    2048  # sorting all of a 150k vocabulary takes longer than some decode steps; few tokens hold the mass
-)
+# Sorting all of a 150k vocabulary takes longer than some decode steps, and few tokens hold the mass.
+FIRST_CANDIDATES = 2048
 
 
 class BadLogitsError(SplitpinError):

@@ -62,7 +62,7 @@ class KvCache(Cache):
         self._unpacked = device.allocate(size, UNPACKED_KV) if size else None
         layers = [self._layer(layer) for layer in shape.cached_layers]
         _must_equal(KV_CACHE, self.nbytes, kv_cache_bytes(shape, context_tokens))
-        _must_equal("states of a sequence", self.state_nbytes, state_bytes(shape))
+        _must_equal(STATE, self.state_nbytes, state_bytes(shape))
         self.slots = prefix_slots(shape)
         self.snapshots = Snapshots(self.slots or 0, snapshot_bytes(shape, context_tokens), layers)
         Cache.__init__(self, layers=layers)  # not super(): a model may ask for a kind of cache that is built otherwise

@@ -12,7 +12,7 @@ from pathlib import Path
 PROC = Path("/proc")
 SAME_START_S = 1.0  # /proc/stat rounds the boot time to whole seconds
 FREEZE_POLL_S = 0.001
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class ProcStat:
     @property
     def create_time(self) -> float:
         """Seconds since the epoch, as psutil computes it."""
-        return boot_time() + self.start_ticks / _TICKS_PER_S
+        return boot_time() + self.start_ticks / TICKS_PER_S
 
     @property
     def alive(self) -> bool:
@@ -97,7 +97,7 @@ def kill_exactly(stat: ProcStat, signal_number: int) -> None:
     Raises:
         PermissionError: it belongs to somebody else.
     """
-    with pinned(stat) as handle, suppress(ProcessLookupError):
+    with handle_of(stat) as handle, suppress(ProcessLookupError):
         if handle is not None:
             signal.pidfd_send_signal(handle, signal_number)
 
@@ -122,7 +122,7 @@ def _stands(stat: ProcStat) -> bool:
 
 def wait_gone(stat: ProcStat, wait_s: float) -> bool:
     """Wait until this very process has ended; False if it still lives after `wait_s`."""
-    with pinned(stat) as handle:
+    with handle_of(stat) as handle:
         return handle is None or ends_within(handle, wait_s)
 
 
@@ -134,7 +134,7 @@ def ends_within(handle: int, wait_s: float | None) -> bool:
 
 
 @contextmanager
-def pinned(stat: ProcStat) -> Iterator[int | None]:
+def handle_of(stat: ProcStat) -> Iterator[int | None]:
     """An open handle to this very process, so that its pid cannot pass to another one meanwhile. None: it is gone."""
     try:
         handle = os.pidfd_open(stat.pid)

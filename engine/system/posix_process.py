@@ -3,7 +3,7 @@
 import signal
 
 from engine.contract.processes import ProcessIdentity
-from engine.system.posix_proc import SAME_START_S, ends_within, freeze, pinned, read_stat
+from engine.system.posix_proc import SAME_START_S, ends_within, freeze, handle_of, read_stat
 from engine.system.protocols import EndResult
 
 HOLD_S = 1.0
@@ -23,7 +23,7 @@ def end_process(identity: ProcessIdentity, wait_s: float) -> EndResult:
         return EndResult.GONE
     if abs(stat.create_time - identity.create_time) > SAME_START_S:
         return EndResult.NOT_THE_SAME
-    with pinned(stat) as handle:
+    with handle_of(stat) as handle:
         if handle is None:
             return EndResult.GONE
         try:

@@ -13,12 +13,11 @@ from functools import lru_cache
 from typing_extensions import override
 
 from engine.contract.processes import ProcessRow, ProcessTable, RunEntry
-from engine.system.posix_proc import boot_time
+from engine.system.posix_proc import TICKS_PER_S, boot_time
 from engine.system.process_reader import CloseLook
 from engine.system.protocols import ProcessReader
 
 PROC = "/proc"
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _STATES = {
     "R": "running",
@@ -77,7 +76,7 @@ def _row(folder: str, pid: int, gpu_bytes: int | None, look: CloseLook, booted: 
     return ProcessRow(
         pid=pid,
         ppid=int(fields[1]),
-        create_time=booted + int(fields[19]) / _TICKS_PER_S,
+        create_time=booted + int(fields[19]) / TICKS_PER_S,
         exe=exe,
         cmdline=_words(words),
         user=None if user is None else _name_of(int(user[1])),
