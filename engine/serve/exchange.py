@@ -1,6 +1,7 @@
 """One HTTP request waiting for the generation thread: what happens there crosses to the event loop here."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from enum import Enum
 
@@ -29,6 +30,8 @@ class Exchange:
         self._loop = asyncio.get_running_loop()
         self._arrived: asyncio.Queue[Happening] = asyncio.Queue()
         self._watch: asyncio.Task[None] | None = None
+        self._job: Job | None = None
+        self._gone = threading.Event()
 
     def text(self, piece: str) -> None:
         self._hand_over(piece)
@@ -43,19 +46,32 @@ class Exchange:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._arrived.put_nowait, happening)
 
-    def watch(self, request: Request, session: Session, job: Job) -> None:
-        """Cancel the job as soon as the client hangs up, whether or not anything is being sent just then."""
-        self._watch = asyncio.create_task(self._cancel_when_gone(request, session, job))
+    @property
+    def is_gone(self) -> bool:
+        """The client hung up. Any thread may ask."""
+        return self._gone.is_set()
+
+    def watch(self, request: Request, session: Session) -> None:
+        """Notice as soon as the client hangs up, whether or not anything is being sent just then."""
+        self._watch = asyncio.create_task(self._cancel_when_gone(request, session))
+
+    def wait_for(self, session: Session, job: Job) -> None:
+        """What the client waits for from now on; it is cancelled when the client hangs up."""
+        self._job = job
+        if self.is_gone:
+            session.cancel(job)
 
     def unwatch(self) -> None:
         """The answer is out, or given up."""
         if self._watch is not None:
             self._watch.cancel()
 
-    async def _cancel_when_gone(self, request: Request, session: Session, job: Job) -> None:
+    async def _cancel_when_gone(self, request: Request, session: Session) -> None:
         while (await request.receive())["type"] != "http.disconnect":
             pass
-        session.cancel(job)
+        self._gone.set()
+        if self._job is not None:
+            session.cancel(self._job)
         self._arrived.put_nowait(Quiet.GONE)
 
     async def next(self, timeout_s: float | None = None) -> Happening:

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from engine.contract.errors import SplitpinError
 from engine.generate.request import Outcome
 from engine.serve.exchange import Exchange, Happening, Quiet
+from engine.serve.messages import PromptCancelledError
 from engine.serve.openai import DONE, KEEP_ALIVE, ApiError, ChatAnswer, api_error, read_chat_request, sse
 from engine.serve.plan_jobs import read_wish
 from engine.serve.plan_turn import read_wait, turn_of
@@ -96,16 +97,20 @@ def create_app(session: Session) -> FastAPI:
         accepted_s = time.monotonic()
         answer = ChatAnswer(f"chatcmpl-{uuid.uuid4().hex}", session.model.name)
         asked = read_chat_request(await _body_of(request))
-        wanted = await run_in_threadpool(session.prepare, answer.request_id, asked)
         exchange = Exchange()
-        job = session.submit(wanted, exchange, accepted_s=accepted_s)
-        exchange.watch(request, session, job)
-        if asked.stream:
-            return await _stream(answer, exchange, include_usage=asked.include_usage)
+        exchange.watch(request, session)
+        outlived = False
         try:
-            return await _whole(answer, exchange)
+            wanted = await run_in_threadpool(session.prepare, answer.request_id, asked, lambda: exchange.is_gone)
+            exchange.wait_for(session, session.submit(wanted, exchange, accepted_s=accepted_s))
+            if not asked.stream:
+                return await _whole(answer, exchange)
+            response = await _stream(answer, exchange, include_usage=asked.include_usage)
+            outlived = isinstance(response, StreamingResponse)
+            return response
         finally:
-            exchange.unwatch()
+            if not outlived:
+                exchange.unwatch()
 
     @app.post("/v1/plan")
     async def plan(request: Request) -> Response:
@@ -154,7 +159,6 @@ async def _whole(answer: ChatAnswer, exchange: Exchange) -> Response:
 async def _stream(answer: ChatAnswer, exchange: Exchange, *, include_usage: bool) -> Response:
     first = await exchange.next(FIRST_PIECE_S)
     if isinstance(first, SplitpinError):
-        exchange.unwatch()
         raise api_error(first)
     if first is Quiet.GONE:
         return Response(status_code=CLIENT_GONE)
@@ -204,8 +208,9 @@ def _handle_errors(app: FastAPI) -> None:
             return _error(ApiError(405, f"{what}: the path exists, but not for this method.", code="method"))
         return _error(ApiError(error.status_code, f"There is nothing at {what}.", code="not_found"))
 
+    @app.exception_handler(PromptCancelledError)
     @app.exception_handler(ClientDisconnect)
-    async def gone(request: Request, error: ClientDisconnect) -> Response:
+    async def gone(request: Request, error: Exception) -> Response:
         return Response(status_code=CLIENT_GONE)
 
     @app.exception_handler(Exception)

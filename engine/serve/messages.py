@@ -7,25 +7,21 @@ text of the user turn that follows it. If a template knows no system role at all
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jinja2.exceptions import TemplateError
-
 from engine.contract.errors import ContextTooLongError
+from engine.serve.chat_template import TEMPLATE_ERRORS, ChatTemplate
 from engine.serve.control_text import ControlWords
 from engine.serve.openai import ApiError, ChatMessage
+from engine.serve.template_meter import Meter, TemplateCancelledError, TemplateLimitError
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 _BLANK_LINE = "\n\n"
 _PIECE_LETTERS = 1 << 17
 _BREATH_S = 0.001  # whoever waits for the tokenizer gets it now; a lock alone is not fair
 _MANY_LETTERS = 16  # a token; ordinary text has three to five
-# What a template can raise: its own refusals, and slips of its author in a corner we are the first to reach.
-_TEMPLATE_ERRORS = (
-    TemplateError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +83,23 @@ def _append(groups: list[list[Turn]], turn: Turn) -> None:
         groups.append([turn])
 
 
+class PromptCancelledError(Exception):
+    """Nobody waits for this prompt any more."""
+
+
+def _as_messages(conversation: Sequence[Turn]) -> list[dict[str, str]]:
+    return [{"role": turn.role, "content": turn.text} for turn in conversation]
+
+
+def _template_of(tokenizer: Any) -> ChatTemplate | None:
+    """The template that the tokenizer would take for a chat without tools; None: it has none."""
+    try:
+        source = str(tokenizer.get_chat_template())
+    except ValueError:  # none, or several and none of them is said to be the usual one
+        return None
+    return ChatTemplate(source, tokenizer.special_tokens_map)
+
+
 class PromptMaker:
     """Renders conversations with the model's own chat template. Safe to use from several threads."""
 
@@ -95,29 +108,39 @@ class PromptMaker:
         self._tokenizer = tokenizer
         self._context_tokens = context_tokens
         self._control = ControlWords(tokenizer)
+        self._template = _template_of(tokenizer)
         self._using = threading.Lock()  # a fast tokenizer refuses to be borrowed twice
 
-    def token_ids(self, messages: Sequence[ChatMessage]) -> tuple[int, ...]:
+    def token_ids(
+        self, messages: Sequence[ChatMessage], cancelled: Callable[[], bool] = lambda: False
+    ) -> tuple[int, ...]:
         """The prompt that asks for the next assistant turn. Control tokens come from the template alone.
 
         Raises:
             ApiError: 400, the template refuses the conversation; names the role and its place.
+            TemplateLimitError: the template makes too much text, or does not come to an end.
             ContextTooLongError: the text is far longer than the context.
+            PromptCancelledError: `cancelled` said so.
         """
         hidden: list[str] = []
         conversation = tuple(
             replace(turn, text=self._control.hide(turn.text, turn.role, hidden)) for turn in turns(messages)
         )
+        meter = Meter(sum(len(turn.text) for turn in conversation), cancelled)
+        try:
+            text = self._text(conversation, hidden, meter)
+        except TemplateCancelledError as cause:
+            raise PromptCancelledError from cause
+        self._refuse_if_huge(text, cancelled)
         with self._using:
-            text = self._text(conversation, hidden)
-        self._refuse_if_huge(text)
-        with self._using:
+            if cancelled():
+                raise PromptCancelledError
             ids = self._control.token_ids(text, hidden)
         if not ids:
             raise ApiError(400, "The messages make an empty prompt with this model's chat template.", param="messages")
         return tuple(ids)
 
-    def _refuse_if_huge(self, text: str) -> None:
+    def _refuse_if_huge(self, text: str, cancelled: Callable[[], bool]) -> None:
         """Count a very long text in pieces: as a whole it would take 130 bytes a letter, and keep others waiting.
 
         Raises:
@@ -129,6 +152,8 @@ class PromptMaker:
         count = 0
         for start in pieces:
             time.sleep(_BREATH_S)
+            if cancelled():
+                raise PromptCancelledError
             with self._using:
                 count += len(
                     self._tokenizer(text[start : start + _PIECE_LETTERS], add_special_tokens=False)["input_ids"]
@@ -136,37 +161,37 @@ class PromptMaker:
         if count - len(pieces) > self._context_tokens:
             raise ContextTooLongError(prompt_tokens=count, context_tokens=self._context_tokens)
 
-    def _text(self, conversation: tuple[Turn, ...], hidden: list[str]) -> str:
-        if not getattr(self._tokenizer, "chat_template", None):
+    def _text(self, conversation: tuple[Turn, ...], hidden: list[str], meter: Meter) -> str:
+        if self._template is None:
             raise ApiError(400, "This model has no chat template, so it cannot chat.", code="no_chat_template")
         folded = without_system(conversation)
         try:
-            return self._render(conversation)
-        except _TEMPLATE_ERRORS as refusal:
+            return self._template.render(_as_messages(conversation), meter)
+        except TEMPLATE_ERRORS as refusal:
             if folded == conversation:
-                raise self._refused(folded, refusal, hidden) from refusal
+                raise self._refused(self._template, folded, refusal, hidden, meter) from refusal
         try:
-            return self._render(folded)
-        except _TEMPLATE_ERRORS as refusal:
-            raise self._refused(folded, refusal, hidden) from refusal
+            return self._template.render(_as_messages(folded), meter)
+        except TEMPLATE_ERRORS as refusal:
+            raise self._refused(self._template, folded, refusal, hidden, meter) from refusal
 
-    def _render(self, conversation: Sequence[Turn]) -> str:
-        text: str = self._tokenizer.apply_chat_template(
-            [{"role": turn.role, "content": turn.text} for turn in conversation],
-            tokenize=False,
-            add_generation_prompt=True,
-        )
-        return text
-
-    def _refused(self, conversation: tuple[Turn, ...], refusal: Exception, hidden: list[str]) -> ApiError:
-        """Name the first turn with which the template fails."""
+    def _refused(
+        self,
+        template: ChatTemplate,
+        conversation: tuple[Turn, ...],
+        refusal: Exception,
+        hidden: list[str],
+        meter: Meter,
+    ) -> ApiError:
+        """Name the first turn with which the template fails, if that is found within the limits of the rendering."""
         culprit = conversation[-1]
-        for count in range(1, len(conversation)):
-            try:
-                self._render(conversation[:count])
-            except _TEMPLATE_ERRORS as earlier:
-                culprit, refusal = conversation[count - 1], earlier
-                break
+        try:
+            for count in range(1, len(conversation)):
+                template.render(_as_messages(conversation[:count]), meter)
+        except TEMPLATE_ERRORS as earlier:
+            culprit, refusal = conversation[count - 1], earlier
+        except TemplateLimitError:
+            pass
         where = f"messages[{culprit.index}]"
         words = self._control.show(str(refusal), hidden)
         return ApiError(

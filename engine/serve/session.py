@@ -80,17 +80,21 @@ class Session:
         """
         return self._ready().model
 
-    def prepare(self, request_id: str, asked: ChatRequest) -> GenerationRequest:
+    def prepare(
+        self, request_id: str, asked: ChatRequest, cancelled: Callable[[], bool] = lambda: False
+    ) -> GenerationRequest:
         """Turn a chat request into token ids and limits. Takes milliseconds and may run beside an answer.
 
         Raises:
             ApiError: 503 while loading or stopping; 400 where the messages cannot become a prompt.
             ContextTooLongError: the prompt does not fit the context.
+            TemplateLimitError: the model's chat template has no end.
+            PromptCancelledError: `cancelled` said so.
         """
         from engine.generate.loop import answer_room  # torch is loaded by now
 
         loaded = self._ready()
-        prompt_ids = loaded.prompts.token_ids(asked.messages)
+        prompt_ids = loaded.prompts.token_ids(asked.messages, cancelled)
         answer_room(len(prompt_ids), loaded.model.context_tokens, asked.answer_limit)
         return GenerationRequest(
             request_id=request_id,
