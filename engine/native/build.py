@@ -82,6 +82,7 @@ def stamp() -> str:
 
 
 def _stamp_of(library: Path) -> Path:
+    """Beside a library: what it was made from, and the SHA-256 of the library itself, by which a whole one is known."""
     return library.with_name(f"{library.name}.stamp")
 
 
@@ -89,8 +90,8 @@ def is_current(target: str, into: Path = BUILT) -> bool:
     """Whether the library is there and made from these sources."""
     library = into / TARGETS[target].library
     try:
-        return library.exists() and _stamp_of(library).read_text("utf-8") == stamp()
-    except OSError:
+        return library.exists() and _stamp_of(library).read_text("utf-8").split()[0] == stamp()
+    except (OSError, IndexError):
         return False
 
 
@@ -136,7 +137,8 @@ def _put(made: Path, library: Path) -> Path:
         if library.exists():
             library.replace(old)
         library.write_bytes(made.read_bytes())
-        _stamp_of(library).write_text(stamp(), "utf-8")
+        digest = hashlib.sha256(made.read_bytes()).hexdigest()
+        _stamp_of(library).write_text(f"{stamp()}\n{digest}\n", "utf-8")
     except OSError as cause:
         raise BuildError(f"{library} cannot be written: {cause.strerror or cause}") from cause
     return library

@@ -5,6 +5,7 @@ computes; `SPLITPIN_KERNELS=off` does the same, `avx2` or `avx512` chooses one o
 """
 
 import ctypes
+import hashlib
 import logging
 import os
 from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ NAME = "splitpin_kernels.dll" if os.name == "nt" else "splitpin_kernels.so"
 INSTRUCTION_SETS = ("avx512", "avx2")  # the first that this machine has is used
 
 _log = logging.getLogger(__name__)
+_LONGEST_WORD = 11  # that a struct holds with its end
 _SILENT = ("splitpin_product", "splitpin_unpack", "splitpin_close")  # return nothing
 _NUMBERS: dict[NumberType, int] = {"float32": 0, "bfloat16": 1, "float16": 2}
 
@@ -92,8 +94,9 @@ class NativeLibrary(KernelLibrary):
         """Load it, and take the first of the instruction sets that this machine has.
 
         Raises:
-            OSError: it cannot be loaded, is of another version, or this machine has none of them.
+            OSError: it is damaged, cannot be loaded, is of another version, or this machine has none of them.
         """
+        _check_whole(file)
         self._library = ctypes.CDLL(str(file))
         found = [self._function("splitpin_interface")(), self._function("splitpin_matrix_bytes")()]
         if found != [INTERFACE, ctypes.sizeof(Matrix)]:
@@ -122,6 +125,8 @@ class NativeLibrary(KernelLibrary):
 
     @override
     def compile(self, matrices: Sequence[PackedMatrix]) -> NativeProduct | None:
+        if any(len(word) > _LONGEST_WORD for matrix in matrices for word in _words(matrix)):
+            return None
         known = [_struct(matrix) for matrix in matrices]
         for matrix in known:
             matrix.format = self._find(matrix)
@@ -143,6 +148,17 @@ class NativeLibrary(KernelLibrary):
         return cast(Callable[..., int], found)
 
 
+def _check_whole(file: Path) -> None:
+    """Loading a library that ends too early would end the process.
+
+    Raises:
+        OSError: it is not the one that was built.
+    """
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    if digest not in file.with_name(f"{file.name}.stamp").read_text("utf-8").split():
+        raise OSError(f"{file.name} is damaged")
+
+
 @cache
 def kernel_library() -> KernelLibrary | None:
     """The library of this process; None: torch computes, and the log says why."""
@@ -162,11 +178,14 @@ def kernel_library() -> KernelLibrary | None:
     return library
 
 
+def _words(matrix: PackedMatrix) -> tuple[str, str, str]:
+    return matrix.kind, matrix.dtype, matrix.scale_dtype
+
+
 def _struct(matrix: PackedMatrix) -> Matrix:
-    words = (matrix.kind, matrix.dtype, matrix.scale_dtype)
     places = (-1 if place is None else place for place in matrix.pieces)
     return Matrix(
-        *(word.encode() for word in words),
+        *(word.encode() for word in _words(matrix)),
         *(matrix.rows, matrix.columns, *matrix.tile, matrix.bits, matrix.zero_step, int(matrix.divides)),
         *(matrix.first_row, matrix.row_step, -1, 0),
         *places,
