@@ -81,9 +81,7 @@ def main() -> None:
         torch.set_num_threads(options.threads)
     torch.manual_seed(1)
     print(f"{library.instructions}, {torch.get_num_threads()} threads, medians of {options.rounds} rounds")
-    print(
-        f"{'':22} {'reference':>9} {'native':>8} {'GB/s':>6} {'ref/native':>10} {'mv bf16':>8} {'mv/native':>9} unpacked"
-    )
+    print(" " * 23 + "reference   native   GB/s ref/native  mv bf16 mv/native unpacked")
     with torch.inference_mode():
         plain = PlainPool(options.pool_mib * 4)
         for name in options.formats.split(","):
