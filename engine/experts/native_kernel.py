@@ -98,7 +98,7 @@ class NativeKernel:
     ) -> None:
         """Made by `native_kernel`; `held` is memory that the products read."""
         self.name = f"native {instructions}"
-        self._products = products
+        self.products = products
         self._reference = reference
         self._dtype = dtype
         self._held = held
@@ -118,7 +118,7 @@ class NativeKernel:
         def unpack(*out: Tensor) -> None:
             for side, matrix in zip(SIDES, out, strict=True):
                 address, columns = matrix.data_ptr(), matrix.shape[1]
-                self._products[side].unpack(record.data_ptr(), number, address, number_type, columns, threads)
+                self.products[side].unpack(record.data_ptr(), number, address, number_type, columns, threads)
 
         return self._reference.in_scratch(record, unpack)
 
@@ -154,7 +154,7 @@ class NativeKernel:
             target += 4 * count * outputs
             if not shared:
                 row += 4 * count * columns
-        self._products[side].product(tasks, outputs, torch.get_num_threads())
+        self.products[side].product(tasks, outputs, torch.get_num_threads())
         return out.to(self._dtype)
 
     def _with_bias(self, side: Side, values: Tensor, records: Sequence[Tensor], counts: Sequence[int]) -> Tensor:

@@ -48,9 +48,9 @@ class SampleBank:
         layout = BankLayout(_shape(self.n_experts, self.active, width, inner), weight_format)
         self.expert_bytes = layout.record.bytes
         self.dtype = layout.dtype or torch.bfloat16  # of the numbers that are computed with
-        self._records = _filled(layout, weight_format).repeat(self.n_experts, 1).to(device)
+        self.records = _filled(layout, weight_format).repeat(self.n_experts, 1).to(device)
         packed = None if layout.dtype is not None else _packed(layout, weight_format)
-        self._kernel = kernel_for(
+        self.kernel = kernel_for(
             layout,
             PartShapes("gate_up", (2 * inner, width), (width, inner)),
             packed,
@@ -69,12 +69,12 @@ class SampleBank:
 
     def several(self, tokens: int) -> SeveralExperts | None:
         """As a layer in host memory does."""
-        return several_of(self._kernel, self._records.__getitem__, tokens)
+        return several_of(self.kernel, self.records.__getitem__, tokens)
 
     def stream(self, experts: list[int]) -> Iterator[Expert]:
         """Each expert; valid until the next one."""
         for expert in experts:
-            yield self._kernel.expert(self._records[expert], expert)
+            yield self.kernel.expert(self.records[expert], expert)
 
 
 class GatedMath:
