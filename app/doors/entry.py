@@ -37,6 +37,7 @@ DOORS = {
     "plan": "where every byte of a model would go",
     "orphans": "left-over engine processes",
     "chat": "one question and its answer",
+    "apply": "another split for the engine that runs",
     "selfcheck": "paths, versions, dry engine start",
 }
 

@@ -150,7 +150,7 @@ def document(options: argparse.Namespace) -> dict[str, Any]:
     plan: MemoryPlan | None = None
     try:
         plan = _plan_or_fixes(options, shape, facts, wishes)
-        found["plan"] = _plan_part(plan)
+        found["plan"] = plan_part(plan)
         if options.out is not None:
             _write(plan, options.out)
         found["speed"] = _speed_part(plan, facts, learned_of(options))
@@ -209,7 +209,8 @@ def _model_part(shape: ModelShape, tokens: int | None) -> dict[str, Any]:
     }
 
 
-def _plan_part(plan: MemoryPlan) -> dict[str, Any]:
+def plan_part(plan: MemoryPlan) -> dict[str, Any]:
+    """A plan as the documents of the doors have it."""
     return {
         "device": plan.device,
         "context_tokens": plan.context_tokens,

@@ -112,6 +112,11 @@ def create_app(session: Session) -> FastAPI:
             if not outlived:
                 exchange.unwatch()
 
+    @app.get("/v1/plan")
+    async def running_plan() -> dict[str, Any]:
+        model = session.model
+        return {"plan": model.plan.model_dump(mode="json"), "residency": model.residency().model_dump(mode="json")}
+
     @app.post("/v1/plan")
     async def plan(request: Request) -> Response:
         wait_s = read_wait(request.query_params.get("wait_s"))

@@ -109,7 +109,7 @@ def test_a_home_folder_of_nobody_is_refused(capsys: pytest.CaptureFixture[str]) 
     assert "names no home folder" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("door", ["detect", "plan", "orphans", "chat", "selfcheck"])
+@pytest.mark.parametrize("door", ["detect", "plan", "orphans", "chat", "apply", "selfcheck"])
 def test_every_door_takes_a_profile_behind_its_name_too(door: str, tmp_path: Path) -> None:
     assert main([door, "--profile-dir", str(tmp_path), "--no-such-option"]) == 2
     assert main([door, "--profile-dir", str(tmp_path), "--help"]) == 0

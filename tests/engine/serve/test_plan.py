@@ -191,3 +191,12 @@ def test_a_change_that_cannot_be_undone_ends_the_engine(serve: Serve) -> None:
     assert (response.status_code, response.json()["error"]["code"]) == (500, "plan_change")
     assert served.session.join(PATIENCE_S)
     assert [problem.kind for problem in served.problems] == ["plan_change"]
+
+
+def test_the_plan_that_runs_can_be_asked_for_before_and_after_a_change(serve: Serve) -> None:
+    served = serve()
+    before = served.client.get("/v1/plan").json()
+    assert MemoryPlan.model_validate(before["plan"]) == served.model.plan
+    assert before["residency"] == RESIDENCY.model_dump(mode="json")
+    assert _ask(served, {"context_tokens": 256}).status_code == 200
+    assert served.client.get("/v1/plan").json()["plan"]["context_tokens"] == 256
