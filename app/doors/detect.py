@@ -136,8 +136,8 @@ def _rates_lines(rates: MeasuredRates) -> list[str]:
     for name, attention in (("CPU", rates.attention), (rates.device, rates.gpu_attention)):
         if attention is not None:
             lines.append(
-                f"  {name}, attention: {attention.bytes_s / _GB:.1f} GB/s for one token, "
-                f"{attention.flops_s / _GB:,.0f} GFLOP/s for many"
+                f"  {name}, attention: {attention.token_flops_s / _GB:.1f} GFLOP/s for one token, "
+                f"{attention.prompt_flops_s / _GB:,.0f} GFLOP/s for many"
             )
     copies = (
         ("copies within RAM", rates.memcpy_bytes_s),

@@ -9,7 +9,8 @@ Both are sums, because the engine computes one layer after another:
   equally often, fewer misses (the square root of that) if some are favoured. A prompt finds none of them in a slot, or
   as many as slots hold;
 - the other weights are read once, the embedding at most in part, and multiply every row of a prompt;
-- attention reads keys and values of an empty to a full context, and multiplies what is masked as well;
+- attention goes through an empty to a full context, and multiplies what is masked as well; where keys and values are
+  packed, they are unpacked first;
 - every layer calls dozens of operations, whose time was measured for one expert. The rest of a layer takes as long as
   the calls of 10 to 40 experts do: 0.3 to 0.9 ms beside 24 µs an expert, seen with small Mixtral and Qwen3 layers.
 
@@ -20,7 +21,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from engine.contract.estimate import banks, kv_traffic_bytes
+from engine.contract.estimate import banks, kv_cache_bytes, kv_traffic_bytes
 from engine.contract.estimate_work import unpacked_bytes
 from engine.contract.formats import ExpertStorage, WeightFormat
 from engine.contract.load_peak import largest_dense_tensor_bytes
@@ -68,7 +69,9 @@ class Figures:
         self._rates = rates
         self._on_gpu = plan.device != "cpu"
         self._dense = (rates.gpu if self._on_gpu else rates.cpu)[plan.model.dense_format]
-        self._attention = rates.gpu_attention if self._on_gpu else rates.attention
+        attention = rates.gpu_attention if self._on_gpu else rates.attention
+        assert attention is not None  # figures that count are whole
+        self._attention = attention
         self._call_s = (rates.gpu_call_s if self._on_gpu else None) or rates.call_s
         self._layers = tuple(self._grouped())
         self._kv = tuple(Counter(plan.model.kv_layers).items())
@@ -128,8 +131,9 @@ class Figures:
         shape, attention_s = self._shape, 0.0
         read = shape.dense_bytes if slowest else max(shape.dense_bytes - largest_dense_tensor_bytes(shape), 0)
         if slowest:
-            assert self._attention is not None
-            attention_s = kv_traffic_bytes(shape, self._plan.context_tokens) / self._attention.bytes_s
+            tokens = self._plan.context_tokens
+            attention_s = self._attention_operations(1, tokens) / self._attention.token_flops_s
+            attention_s += (kv_traffic_bytes(shape, tokens) - kv_cache_bytes(shape, tokens)) / self._dense.bytes_s
         active = shape.experts.top_k
         held = self._held_share if slowest else self._held_share**0.5
         experts_s = sum(
@@ -152,16 +156,18 @@ class Figures:
         embedding = largest_dense_tensor_bytes(shape)  # looked up by row; as the head, used for the last row only
         operations = 2 * max(shape.dense_bytes - embedding, 0) / shape.value_bytes
         dense = self._dense.prompt(max(shape.dense_bytes - embedding, 0), operations, 0.0, queued=self._on_gpu)
-        attention = sum(count * attention_operations(kv, tokens, before + tokens) for kv, count in self._kv)
         experts = shape.experts
         chosen = experts.n_experts * (1 - (1 - experts.top_k / experts.n_experts) ** tokens)
         missing = chosen if slowest else chosen * (1 - self._held_share)
         experts_s = sum(
             self._experts_s(layers, layers.prompt, chosen, tokens * experts.top_k, missing) for layers in self._layers
         )
-        assert self._attention is not None
-        other_s = dense.seconds(1, tokens) + attention / self._attention.flops_s + embedding / self._dense.bytes_s
+        attention_s = self._attention_operations(tokens, before + tokens) / self._attention.prompt_flops_s
+        other_s = dense.seconds(1, tokens) + attention_s + embedding / self._dense.bytes_s
         return other_s + self._calls_s(slowest=slowest) + experts_s
+
+    def _attention_operations(self, tokens: int, seen: int) -> int:
+        return sum(count * attention_operations(kv, tokens, seen) for kv, count in self._kv)
 
     def _experts_s(self, layers: _Layers, rates: StepRates, experts: float, rows: float, missing: float) -> float:
         """Seconds of some layers' experts in one step; `missing` is what that is where they are pinned."""

@@ -19,7 +19,7 @@ MedianSeconds = Callable[[Callable[[], object]], float]
 
 
 def attention_rates(device: torch.device, synchronize: Callable[[], None], median_s: MedianSeconds) -> AttentionRates:
-    """One token over n cached ones, in bytes of keys and values; T tokens over n with a mask, in operations.
+    """One token over n cached ones without a mask, and T tokens over n with one.
 
     Args:
         synchronize: waits for the device.
@@ -44,7 +44,8 @@ def attention_rates(device: torch.device, synchronize: Callable[[], None], media
         F.scaled_dot_product_attention(many, keys, values, attn_mask=mask)
         synchronize()
 
-    operations = 2 * PROMPT_TOKENS * SEEN_TOKENS * HEADS * 2 * HEAD_SIZE
+    operations = 2 * SEEN_TOKENS * HEADS * 2 * HEAD_SIZE  # of one token: with keys, and with values
     return AttentionRates(
-        bytes_s=sum(layer.nbytes for layer in cached) / median_s(decode), flops_s=operations / median_s(prefill)
+        token_flops_s=LAYERS * operations / median_s(decode),
+        prompt_flops_s=PROMPT_TOKENS * operations / median_s(prefill),
     )

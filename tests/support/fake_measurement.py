@@ -17,7 +17,7 @@ RATES = MeasuredRates(
     device="CPU",
     threads=4,
     cpu={WeightFormat.BF16: KernelRates(bytes_s=2e10, flops_s=3e11)},
-    attention=AttentionRates(bytes_s=5e9, flops_s=5e10),
+    attention=AttentionRates(token_flops_s=5e9, prompt_flops_s=5e10),
     call_s=2e-5,
     memcpy_bytes_s=1e10,
     elapsed_s=3,

@@ -9,7 +9,7 @@ RATES = MeasuredRates(
     device="CPU",
     threads=8,
     cpu=CPU,
-    attention=AttentionRates(bytes_s=5e9, flops_s=5e10),
+    attention=AttentionRates(token_flops_s=5e9, prompt_flops_s=5e10),
     call_s=2e-5,
     memcpy_bytes_s=1.5e10,
     elapsed_s=3,
@@ -18,7 +18,7 @@ WITH_GPU = RATES.model_copy(
     update={
         "device": "card",
         "gpu": {WeightFormat.BF16: KernelRates(bytes_s=8e11, flops_s=8e13, rows=390)},
-        "gpu_attention": AttentionRates(bytes_s=4e11, flops_s=4e13),
+        "gpu_attention": AttentionRates(token_flops_s=4e11, prompt_flops_s=4e13),
         "gpu_call_s": 2e-5,
         "pinned_copy_bytes_s": 2.5e10,
         "copy_call_s": 1e-5,

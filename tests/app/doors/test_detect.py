@@ -147,7 +147,7 @@ def test_measured_speed_is_stored_and_plans_tell_it(
     assert _door(tmp_path, "detect", "--measure-speed") == 0
     told = capsys.readouterr().out
     assert "CPU, experts in bf16: 20.0 GB/s for one token, 300 GFLOP/s for many" in told
-    assert "CPU, attention: 5.0 GB/s for one token, 50 GFLOP/s for many" in told
+    assert "CPU, attention: 5.0 GFLOP/s for one token, 50 GFLOP/s for many" in told
     assert _door(tmp_path, *plan) == 0
     speed = json.loads(capsys.readouterr().out)["speed"]
     assert speed["basis"] == speed["prompt_basis"] == "figures of this PC"

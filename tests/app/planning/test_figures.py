@@ -79,8 +79,8 @@ def test_a_token_of_pinned_layers_is_copied_or_computed_by_the_cpu_whatever_is_f
     held = 471 / (22 * 128)  # 0.17 of the experts, or 0.41 of the choices if some are favoured
     host = 8 * HOST_ONE  # 2.05 ms; without favourites the GPU would wait 2.58 ms for its copies, a quarter more
     assert host * 1.25 < 8 * (1 - held) * COPY
-    kv = 48 * 2 * 4 * 128 * 2 * plan.context_tokens
-    want = 12 * 8 * DEVICE_ONE + (22 + 14) * host + 3_082_186_752 / 8e11 + kv / 4e11 + 40 * CALLS
+    attention = 48 * 2 * plan.context_tokens * 32 * (128 + 128)
+    want = 12 * 8 * DEVICE_ONE + (22 + 14) * host + 3_082_186_752 / 8e11 + attention / 4e11 + 40 * CALLS
     assert figures.token_s(slowest=True) == pytest.approx(want, rel=1e-6)
     pinned = 8 * (1 - held**0.5) * COPY  # 1.83 ms: the GPU is faster, or as good
     want = 12 * 8 * DEVICE_ONE + 22 * pinned + 14 * host + (3_082_186_752 - EMBEDDING) / 8e11 + 10 * CALLS
@@ -116,9 +116,16 @@ def _cpu_plan(shape: ModelShape = EVEN, **wishes: Any) -> MemoryPlan:
 
 def test_on_a_cpu_a_token_takes_as_long_as_its_weights_are_read() -> None:
     figures = Figures(_cpu_plan(), FREE_CALLS)
-    kv = 256 * 8 * 4 * 256 * 2
-    assert figures.token_s(slowest=True) == pytest.approx((ACTIVE + 100_000_000) / 4e10 + kv / 5e9, rel=1e-6)
+    attention = 8 * 2 * 256 * 4 * (128 + 128)
+    assert figures.token_s(slowest=True) == pytest.approx((ACTIVE + 100_000_000) / 4e10 + attention / 5e9, rel=1e-6)
     assert figures.token_s(slowest=False) == pytest.approx((ACTIVE + 100_000_000 - 1024 * 1024 * 2) / 4e10, rel=1e-6)
+
+
+def test_keys_and_values_in_fp8_are_unpacked_for_every_token() -> None:
+    plain, fp8 = _cpu_plan(), _cpu_plan(kv_dtype="fp8")
+    unpacked = 256 * 8 * 4 * 256 * 2
+    more = Figures(fp8, FREE_CALLS).token_s(slowest=True) - Figures(plain, FREE_CALLS).token_s(slowest=True)
+    assert more == pytest.approx(2 * unpacked / 4e10, rel=1e-6), "written, and read again"
 
 
 def test_calls_count_where_weights_are_small() -> None:

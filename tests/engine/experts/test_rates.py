@@ -67,7 +67,7 @@ def test_formats_of_an_earlier_measurement_are_kept_as_long_as_the_kernels_are_t
     def of(*formats: WeightFormat, device: str = "CPU", kernels: int = KERNELS) -> MeasuredRates:
         cpu = {form: KernelRates(bytes_s=1e9, flops_s=1e11) for form in formats}
         return MeasuredRates(
-            device=device, threads=2, cpu=cpu, attention=AttentionRates(bytes_s=1e9, flops_s=1e10), call_s=1e-5,
+            device=device, threads=2, cpu=cpu, attention=AttentionRates(token_flops_s=1e9, prompt_flops_s=1e10), call_s=1e-5,
             memcpy_bytes_s=1e9, elapsed_s=1, kernels=kernels,
         )  # fmt: skip
 
@@ -107,7 +107,7 @@ def test_without_a_gpu_the_command_says_so(capsys: pytest.CaptureFixture[str]) -
     assert json.loads(capsys.readouterr().out)["problem"]["kind"] == "gpu"
 
 
-def test_attention_is_bytes_and_operations_over_time() -> None:
+def test_attention_is_operations_over_time() -> None:
     times = iter([0.5, 2.0])
 
     def took(run: Callable[[], object]) -> float:
@@ -115,10 +115,9 @@ def test_attention_is_bytes_and_operations_over_time() -> None:
         return next(times)
 
     found = attention_rates(torch.device("cpu"), lambda: None, took)
-    keys_and_values = 2 * sizes.KV_HEADS * sizes.SEEN_TOKENS * sizes.HEAD_SIZE * 2
-    assert found.bytes_s == sizes.LAYERS * keys_and_values / 0.5
-    pairs = sizes.PROMPT_TOKENS * sizes.SEEN_TOKENS
-    assert found.flops_s == 2 * pairs * sizes.HEADS * 2 * sizes.HEAD_SIZE / 2.0
+    one = 2 * sizes.SEEN_TOKENS * sizes.HEADS * 2 * sizes.HEAD_SIZE
+    assert found.token_flops_s == sizes.LAYERS * one / 0.5
+    assert found.prompt_flops_s == sizes.PROMPT_TOKENS * one / 2.0
 
 
 def test_current_figures_are_whole() -> None:
