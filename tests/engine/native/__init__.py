@@ -1,0 +1,1 @@
+"""How the C kernels are compiled."""
