@@ -14,6 +14,7 @@ from PySide6.QtGui import QColor, QPainter, QPixmap
 from PySide6.QtWidgets import QApplication, QWidget
 
 from app.core.library import ModelEntry
+from app.core.measuring import Measured
 from app.orphans.verdicts import Orphan
 from app.planning.held import Held
 from app.planning.others import Program
@@ -22,12 +23,14 @@ from app.ui import tray_glyph
 from app.ui.change_desk import not_changed
 from app.ui.crash_fix import crash_fix
 from app.ui.main_window import MainWindow
+from app.ui.measure_words import result_notice
 from app.ui.notices import Notice
 from app.ui.pages.split_page import SplitPage
 from app.ui.split_inputs import SplitInputs
 from app.ui.split_notices import NoticeInputs, compose
 from app.ui.split_plan import Question, answer, gain, left_over
 from app.ui.split_presenter import present
+from app.ui.split_speed import known_speed
 from app.ui.theme import Theme, ThemeChoice, ui_font
 from app.ui.tray import Tray
 from app.ui.tray_view import TrayInputs, tray
@@ -36,6 +39,7 @@ from app.ui.window_memory import WindowMemory
 from engine.contract.errors import Problem
 from engine.contract.facts import HardwareFacts, Reading, Source
 from engine.contract.plan_change import RESTART
+from engine.contract.probe import ProbeLine
 from engine.contract.processes import ProcessIdentity
 from engine.contract.units import GIB
 from engine.system.protocols import MemoryUse
@@ -182,16 +186,23 @@ def _unfit() -> SplitInputs:
     return replace(samples.ready(), plan=None, drawn=over.drawn, problem=over.problem, wishes=over.wishes, touched=True)
 
 
+def _measured() -> Scene:
+    """What "Measure now" found."""
+    inputs = samples.with_speed(samples.stopped())
+    assert inputs.known is not None and inputs.plan is not None
+    pins = ProbeLine(pinned_bytes=int(106.2 * GIB), stopped="refused")
+    notice = result_notice(Measured(pins, inputs.known.rates), inputs.quota, known_speed(inputs, inputs.plan))
+    assert notice is not None
+    return Scene(inputs, (notice,))
+
+
 def scenes() -> dict[str, Scene]:
     """Every state, by name."""
     now = datetime(2026, 9, 1, 14, 6)
     over, unreadable = _over(now), samples.unreadable()
     return {
         "split": Scene(samples.with_speed(samples.stopped(), runs=3)),
-        "measured": Scene(
-            samples.with_speed(samples.stopped()),
-            (Notice("ok", "Measured: 98.2 GiB of RAM can be pinned, its speed in 6.0 s", "The driver refused more."),),
-        ),
+        "measured": _measured(),
         "measuring": Scene(samples.measuring(), pinned_bytes=int(41 * GIB)),
         "loading": Scene(samples.loading(), use=_LOADED, pinned_bytes=int(51.8 * GIB)),
         "ready": Scene(samples.ready(), use=_LOADED, pinned_bytes=int(95.5 * GIB)),
@@ -279,7 +290,7 @@ def menu_sheet(app: QApplication, theme: Theme) -> QPixmap:
         tray(TrayInputs(samples.stalled().session, "MiniMax-M2.5")),
         tray(TrayInputs(samples.loading().session, "MiniMax-M2.5")),
         tray(TrayInputs(samples.stopped().session, "MiniMax-M2.5", (an_orphan(),))),
-        tray(TrayInputs(samples.pins_refused().session, "MiniMax-M2.5")),
+        tray(TrayInputs(samples.pins_refused().session, "MiniMax-M2.5", restart="Start with 40 pinned layers")),
     ]
     pictures = []
     for view in views:

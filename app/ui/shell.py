@@ -156,6 +156,8 @@ class Shell(QObject):
                 self._new_chat()
             case "copy_api":
                 QGuiApplication.clipboard().setText(self._store.state.api_base or "")
+            case "restart":
+                self._desk.restart()
             case "start":
                 self._desk.start()
             case "stop":
@@ -177,7 +179,8 @@ class Shell(QObject):
         orphans = self._desk.left_over.orphans
         state = self._store.state
         name = state.model_name if state.running else self._desk.inputs.model_name
-        inputs = TrayInputs(state, name, orphans, self._desk.why_not_start)
+        restart = self._desk.restart_words if state.stage is EngineStage.FAILED else ""
+        inputs = TrayInputs(state, name, orphans, self._desk.why_not_start, restart)
         self._tray.show_view(tray(inputs))
         self._window.rail.set_badge("split", str(len(orphans)) if orphans else "")
         if orphans and not self._told_orphans and not self._window.isVisible():

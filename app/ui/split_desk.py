@@ -334,6 +334,19 @@ class SplitDesk(QObject):
             self._wishing(lambda: self._plans.wish(**fix.wishes))
         self._start_with(fix.wishes)
 
+    @property
+    def restart_words(self) -> str:
+        """What starts the engine again after an error, such as "Start with 41 pinned layers"; empty: plain Start."""
+        fix = self._crash_fix()
+        return "" if fix is None or fix.action.id != crash_fixes.START_WITH else fix.action.label
+
+    def restart(self) -> None:
+        """Start again, with the smallest change that avoids the error where there is one."""
+        if self.restart_words:
+            self._start_changed()
+        else:
+            self.start()
+
     def _crash_fix(self) -> crash_fixes.CrashFix | None:
         return crash_fixes.crash_fix(self._inputs, self._plans.question, can_open_page_file=self._can_open_page_file)
 

@@ -48,12 +48,14 @@ class TrayView:
 
 @dataclass(frozen=True, slots=True)
 class TrayInputs:
-    """`why_not` says why Start is impossible now; None: it is possible."""
+    """`why_not` says why Start is impossible now; None: it is possible. `restart`: what Start is after an error, where
+    it is not the same again."""
 
     session: SessionState
     model_name: str | None = None
     orphans: tuple[Orphan, ...] = ()
     why_not: str | None = None
+    restart: str = ""
 
 
 def tray(inputs: TrayInputs) -> TrayView:
@@ -196,6 +198,7 @@ def _items(inputs: TrayInputs) -> tuple[TrayItem, ...]:
     if session.stage is EngineStage.FAILED:
         why = session.problem.sentence if session.problem is not None else "The engine gave no reason"
         log = (TrayItem("Show log", "log"),) if session.log_file is not None else ()
+        start = TrayItem(inputs.restart, "restart", icon="play") if inputs.restart else start
         caption = TrayItem(_cut(why.removesuffix("."), LONGEST_CAPTION))
         return TrayItem("Stopped by an error"), caption, SEPARATOR, opening, *log, start, SEPARATOR, quitting
     if inputs.orphans:

@@ -9,6 +9,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QLineEdit, QPushButton, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
+from app.planning.wishes import Wishes
 from app.ui.close_question import CloseQuestion, Closing, held_words
 from app.ui.main_window import MainWindow
 from app.ui.shell import Shell
@@ -16,7 +17,7 @@ from app.ui.theme import Theme
 from app.ui.tray import Tray
 from app.ui.widgets.rail import NARROW_PX, WIDE_PX, RailEntry
 from app.ui.window_memory import WindowMemory
-from engine.contract.plan import SimulatedGpu
+from engine.contract.plan import SimulatedGpu, Tier
 from engine.contract.residency import ResidencyReport
 from engine.contract.units import GIB, MIB
 from engine.system.protocols import MemoryUse
@@ -275,6 +276,26 @@ def test_the_bars_of_a_simulated_gpu_show_what_the_engine_holds(
         kit.wait_for("ready")
         assert app.window.rail.vram.accessibleName() != "VRAM: 0 B of 8.0 MiB"
         assert not app.window.rail.pinned.isHidden()
+        app.tray.close()
+
+
+def test_after_a_refused_pin_the_tray_starts_with_as_many_layers_as_could_be_pinned(
+    qtbot: QtBot, theme: Theme, tmp_path: Path, window_memory: WindowMemory, model: Path
+) -> None:
+    limits = SimulatedGpu(vram_bytes=8 * MIB, pin_bytes=1 * MIB)
+    words = ("--crash-at-layer", "4", "--last-words", "cudaHostRegister failed: out of memory")
+    with DeskKit(qtbot, theme, tmp_path, engine_options=words, simulated_gpu=limits) as kit:
+        app = ShellKit(kit, qtbot, theme, window_memory)
+        kit.open(model, Wishes(vram_layers=1, context_tokens=1024))
+        kit.desk.start()
+        kit.wait_for("failed")
+        asked = kit.store.state.plan
+        assert kit.desk.restart_words in [action.text() for action in app.tray.menu.actions()]
+        app.shell.act("restart")
+        qtbot.waitUntil(lambda: kit.store.state.running, timeout=WAIT_MS)
+        sent = kit.store.state.plan
+        assert asked is not None and sent is not None
+        assert sent.layers_in(Tier.PINNED) < asked.layers_in(Tier.PINNED)
         app.tray.close()
 
 

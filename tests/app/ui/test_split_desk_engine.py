@@ -94,6 +94,7 @@ def test_after_a_refused_pin_one_button_starts_with_as_many_layers_as_could_be_p
         pinned = sum(one.settled is Tier.PINNED for one in kit.store.state.settled.values())
         assert 0 < pinned < 5
         assert f"{pinned} layers" in kit.page.banners.banners[0].notice.text
+        assert kit.desk.restart_words == f"Start with {pinned} pinned layers"
         kit.press(f"Start with {pinned} pinned layers")
         qtbot.waitUntil(lambda: kit.store.state.running, timeout=WAIT_MS)
         assert kit.store.state.plan is not None

@@ -100,6 +100,13 @@ def test_an_engine_that_failed_says_why_in_a_line_of_the_width_of_the_others_and
     assert "Show log" not in texts(states()["crashed"]), "no log was written"
 
 
+def test_after_an_error_start_is_the_change_that_avoids_it() -> None:
+    items = of(samples.pins_refused(), restart="Start with 40 pinned layers").items
+    assert [(item.text, item.enabled) for item in items if item.id in ("start", "restart")] == [
+        ("Start with 40 pinned layers", True)
+    ]
+
+
 def test_loading_can_be_cancelled() -> None:
     assert texts(states()["loading"])[0] == "Loading 59 %, layer 36 of 62"
     assert "Cancel loading" in texts(states()["loading"])
