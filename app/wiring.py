@@ -244,8 +244,10 @@ class App(QObject):
         """Choose the model in a folder, which a second start has named; it is in the list from then on."""
         self.window.show_page("split")
         self._take_model(folder)
-        if self.store.state.running and (entry := self.library.find(folder)) is not None:
-            self.desk.report(Notice("info", f"Stop the engine to choose {entry.name}; it is in the list", about="open"))
+        entry = self.library.find(folder)
+        if entry is not None and not self.desk.inputs.adjustable:
+            words = f"{entry.name} is in the list; it can be chosen when the engine is ready or stopped"
+            self.desk.report(Notice("info", words, about="open"))
 
     def _add_model(self) -> None:
         folder = self._pick(self.window)

@@ -251,18 +251,23 @@ def test_a_second_start_with_another_model_hands_it_to_the_first_window(tmp_path
             first.terminate()
 
 
-def test_a_model_that_a_second_start_names_waits_for_the_end_of_the_engine(
+def test_a_model_that_a_second_start_names_is_offered_beside_the_one_that_runs(
     qtbot: QtBot, qapp: QApplication, apps: list[App], options: LaunchOptions, tmp_path: Path
 ) -> None:
     other = hollow_mixtral(tmp_path / "other")
     app = build(apps, qapp, options)
     qtbot.waitUntil(lambda: app.desk.plan is not None, timeout=WAIT_MS)
     app.desk.start()
-    wait_for(qtbot, app, "ready")
+    qtbot.waitUntil(lambda: app.store.state.running, timeout=WAIT_MS)
     app.open_model(other)
     assert app.desk.inputs.model_name == "tiny-moe"
     titles = [banner.notice.title for banner in app.split_page.banners.banners]
-    assert titles == ["Stop the engine to choose other; it is in the list"]
+    assert titles == ["other is in the list; it can be chosen when the engine is ready or stopped"]
+    wait_for(qtbot, app, "ready")
+    app.open_model(other)
+    qtbot.waitUntil(lambda: app.split_page.trade.change.view is not None, timeout=WAIT_MS)
+    assert app.split_page.trade.change.apply.text() == "Restart to apply"
+    assert app.tray._view is not None and app.tray._view.items[0].text == "Ready · tiny-moe", "what runs"
     app.open_model(tmp_path / "nothing")
     assert "There is no folder" in app.split_page.banners.banners[0].notice.title
 
