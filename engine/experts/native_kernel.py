@@ -14,9 +14,16 @@ from torch import Tensor
 from engine.banks.bank import BankLayout
 from engine.experts.kernels import ExpertMath, ExpertWeights, SeveralExperts
 from engine.experts.reference_kernel import SIDES, PackedExperts, ReferenceKernel, Scratch, Side, StoredMatrix
-from engine.system.protocols import KernelLibrary, KernelTask, NumberType, PackedMatrix, PackedProduct
+from engine.system.protocols import (
+    STRIP_ROWS,
+    KernelLibrary,
+    KernelTask,
+    NumberType,
+    PackedMatrix,
+    PackedProduct,
+)
 
-FEW_ROWS = 8  # of one expert; more are faster with the unpacked matrices
+FEW_ROWS = 8  # of one expert; for more of them weights are unpacked first, by the library strip by strip or for torch
 _NUMBERS: dict[torch.dtype, NumberType] = {
     torch.float32: "float32",
     torch.bfloat16: "bfloat16",
@@ -48,7 +55,8 @@ def native_kernel(
         products[side] = found
     reference = ReferenceKernel(layout, packed, dtype=dtype, device=torch.device("cpu"), scratch=scratch)
     held = [whole for whole in wholes if whole is not None]
-    return NativeKernel(library.instructions, products, reference, dtype=dtype, held=held)
+    unpacks = dtype is torch.float32 or (dtype is torch.bfloat16 and library.has_bf16)
+    return NativeKernel(library.instructions, products, reference, dtype=dtype, held=held, unpacks=unpacks)
 
 
 def _described(stored: StoredMatrix, layout: BankLayout, whole: Tensor | None) -> PackedMatrix:
@@ -95,13 +103,21 @@ class NativeKernel:
         *,
         dtype: torch.dtype,
         held: Sequence[Tensor],
+        unpacks: bool,
     ) -> None:
-        """Made by `native_kernel`; `held` is memory that the products read."""
+        """Made by `native_kernel`.
+
+        Args:
+            held: memory that the products read.
+            unpacks: whether torch multiplies unpacked matrices faster than the library many rows. It does in float32,
+                and in the 16 bits that the processor has instructions for; without them it is several times slower.
+        """
         self.name = f"native {instructions}"
         self.products = products
         self._reference = reference
         self._dtype = dtype
         self._held = held
+        self.unpacks = unpacks
 
     def expert(self, record: Tensor, number: int) -> "NativeExpert":
         """One expert; its unpacked weights, if it needs them, are valid until the next one of any layer."""
@@ -128,7 +144,7 @@ class NativeKernel:
         """Several experts at once.
 
         Args:
-            counts: how many of the rows go through each expert, `FEW_ROWS` at most.
+            counts: how many of the rows go through each expert.
             rows: [N, M], those of an expert one behind the other; or one row [1, M] that all of them share.
 
         Returns:
@@ -154,7 +170,10 @@ class NativeKernel:
             target += 4 * count * outputs
             if not shared:
                 row += 4 * count * columns
-        self.products[side].product(tasks, outputs, torch.get_num_threads())
+        threads, strips = torch.get_num_threads(), torch.empty(0)
+        if max(counts) > FEW_ROWS:
+            strips = torch.empty(threads * STRIP_ROWS * columns)
+        self.products[side].product(tasks, outputs, threads, strips.data_ptr())
         return out.to(self._dtype)
 
     def _with_bias(self, side: Side, values: Tensor, records: Sequence[Tensor], counts: Sequence[int]) -> Tensor:
@@ -175,6 +194,6 @@ class NativeExpert:
 
     def compute(self, rows: Tensor, math: ExpertMath) -> Tensor:
         """[T, M] to [T, M]."""
-        if rows.shape[0] <= FEW_ROWS:
+        if rows.shape[0] <= FEW_ROWS or not self.kernel.unpacks:
             return self.kernel.several([self.record], [self.number], [rows.shape[0]], rows, math)
         return self.kernel.unpacked(self.record, self.number).compute(rows, math)

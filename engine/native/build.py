@@ -27,8 +27,8 @@ _CPU = {
     "cpu": "x86_64",  # file, and what it may use
     "library": "x86_64",
     "pool": "x86_64",
-    "formats_avx2": "x86_64+avx2+fma+f16c",
-    "formats_avx512": "x86_64+avx2+fma+f16c+avx512f+avx512bw+avx512dq+avx512vl",
+    "with_avx2": "x86_64+avx2+fma+f16c",
+    "with_avx512": "x86_64+avx2+fma+f16c+avx512f+avx512bw+avx512dq+avx512vl",
 }
 # no fused operations but those that are asked for: unpacked weights are those of the reference, bit for bit
 _FLAGS = ("-std=c11", "-O3", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off", "-fvisibility=hidden")
@@ -116,14 +116,12 @@ def build(target: str, into: Path = BUILT, zig: list[str] | None = None) -> Path
         objects = {name: str(Path(scratch, f"{name}.o")) for name in cpus}
 
         def compile_one(name: str) -> None:
-            source = FOLDER / ("formats.c" if name.startswith("formats") else f"{name}.c")
-            chosen = [f"-mcpu={cpus[name]}", f"-DFORMATS={name}", *_FLAGS, *aim.compile]
+            source = FOLDER / ("formats.c" if name.startswith("with_") else f"{name}.c")
+            chosen = [f"-mcpu={cpus[name]}", f"-DINSTRUCTIONS={name}", *_FLAGS, *aim.compile]
             _run([*command, *chosen, "-c", str(source), "-o", objects[name]], caches)
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(
-                pool.map(compile_one, sorted(cpus, key=lambda name: not name.startswith("formats")))
-            )  # long ones first
+            list(pool.map(compile_one, sorted(cpus, key=lambda name: not name.startswith("with_"))))  # long ones first
         made = Path(scratch, aim.library)
         _run([*command, "-shared", "-s", *objects.values(), *aim.link, "-o", str(made)], caches)
         return _put(made, into / aim.library)

@@ -10,6 +10,8 @@
 #define F16C_BIT (1u << 29)
 #define AVX2_BIT (1u << 5)
 #define AVX512_BITS (1u << 16 | 1u << 17 | 1u << 30 | 1u << 31) /* F, DQ, BW, VL */
+#define AMX_BF16_BIT (1u << 22)
+#define AVX512_BF16_BIT (1u << 5)
 #define YMM_STATE 0x06u                                         /* of XCR0: XMM and YMM */
 #define ZMM_STATE 0xE6u                                         /* and mask registers and both halves of ZMM */
 
@@ -38,4 +40,11 @@ int has_avx2(void) {
 
 int has_avx512(void) {
     return has_avx2() && (leaf_7_ebx() & AVX512_BITS) == AVX512_BITS && (saved_state() & ZMM_STATE) == ZMM_STATE;
+}
+
+int has_bf16(void) {
+    uint32_t a, b, c, d;
+    if (!has_avx512() || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 0;
+    if (d & AMX_BF16_BIT) return 1;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && a & AVX512_BF16_BIT;
 }

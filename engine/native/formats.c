@@ -1,5 +1,6 @@
-/* All formats for one instruction set; compiled once with FORMATS=formats_avx2 and once with formats_avx512. */
+/* All that depends on the instruction set; compiled once with INSTRUCTIONS=with_avx2 and once with with_avx512. */
 #include "kernels.h"
+#include "multiply.h"
 #include "vectors.h"
 
 #include "formats/q4_0.h"
@@ -26,7 +27,7 @@
 
 #define FORMAT(name) {#name, name##_fits, name##_product, name##_unpack}
 
-const struct format FORMATS[] = {
+static const struct format formats[] = {
     FORMAT(q4_0),
     FORMAT(q8_0),
     FORMAT(q4_k),
@@ -46,3 +47,5 @@ const struct format FORMATS[] = {
     FORMAT(gptq8),
     {0},
 };
+
+const struct instructions INSTRUCTIONS = {formats, multiply};

@@ -28,6 +28,8 @@
    - `group` returns the very float32 numbers of engine/experts/dequant, bit for bit: the same operations in the same
      order, each rounded (the compiler fuses none, and none of them may be fused by hand). The product adds
      weight * activation with one rounding, so a format has no product of its own.
+   - For many rows of activations `unpack` is called for `STRIP_ROWS` rows of weights at a time, and multiply.h does
+     the rest.
    - Read nothing outside the pieces of the matrix, not one byte: the last record of a bank ends where memory ends.
      Nothing is aligned; use the load functions of vectors.h.
    - No subnormal float32 numbers on the way (they cost a hundred cycles, and some set the processor to flush them):
@@ -40,7 +42,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define INTERFACE 1 /* goes up with every change of a struct or a call that Python sees */
+#define INTERFACE 2 /* goes up with every change of a struct or a call that Python sees */
 
 /* One stored matrix of a layer; the same for all experts. Python fills it from a `StoredMatrix` and its `MatrixCode`,
    whose docstring explains the first fields: engine/system/native_library.py has the same struct. */
@@ -71,6 +73,9 @@ struct task {
     int32_t tokens;
 };
 
+#define FEW_ROWS 8    /* of activations: more of them are multiplied with weights that were unpacked to float32 first */
+#define STRIP_ROWS 32 /* of weights that are unpacked at a time for them; a strip stays in the caches of one thread */
+
 enum number { FLOAT32 = 0, BFLOAT16 = 1, FLOAT16 = 2 };
 
 /* out[t * out_stride + first_row + row * row_step] = weights of `row` times x[t], for rows from `first` up to `last`. */
@@ -88,8 +93,17 @@ struct format {
     unpack_fn *unpack;
 };
 
-/* The formats of one instruction set; ends with a format without a name. */
-extern const struct format formats_avx2[], formats_avx512[];
+/* out[t * out_stride + place + row * step] = weights of `row` times x[t]: unpacked weights [rows, columns], float32. */
+typedef void multiply_fn(const float *weights, int rows, const float *x, int tokens, size_t columns, float *out,
+                         size_t out_stride, size_t place, size_t step);
+
+/* What is compiled for one instruction set; `formats` ends with one without a name. */
+struct instructions {
+    const struct format *formats;
+    multiply_fn *multiply;
+};
+
+extern const struct instructions with_avx2, with_avx512;
 
 static inline int is(const char *word, const char *other) {
     while (*word && *word == *other) word++, other++;

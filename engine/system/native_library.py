@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from engine.system.protocols import KernelLibrary, KernelTask, NumberType, PackedMatrix, PackedProduct
 
-INTERFACE = 1  # of engine/native/kernels.h
+INTERFACE = 2  # of engine/native/kernels.h
 SWITCH = "SPLITPIN_KERNELS"
 FOLDER = Path(__file__).resolve().parents[1] / "native" / "built"
 NAME = "splitpin_kernels.dll" if os.name == "nt" else "splitpin_kernels.so"
@@ -76,9 +76,9 @@ class NativeProduct(PackedProduct):
         self._matrices = (Matrix * self._count)(*matrices)
 
     @override
-    def product(self, tasks: Sequence[KernelTask], outputs: int, threads: int) -> None:
+    def product(self, tasks: Sequence[KernelTask], outputs: int, threads: int, strips: int = 0) -> None:
         found = (Task * len(tasks))(*(Task(one.record, one.rows, one.out, one.expert, one.tokens) for one in tasks))
-        self._library.splitpin_product(self._matrices, self._count, found, len(tasks), outputs, threads)
+        self._library.splitpin_product(self._matrices, self._count, found, len(tasks), outputs, strips or None, threads)
 
     @override
     def unpack(self, record: int, expert: int, out: int, number: NumberType, columns: int, threads: int) -> None:
@@ -110,7 +110,7 @@ class NativeLibrary(KernelLibrary):
         self._function(
             "splitpin_product",
             *(ctypes.POINTER(Matrix), ctypes.c_int32, ctypes.POINTER(Task)),
-            *(ctypes.c_int32, ctypes.c_int64, ctypes.c_int32),
+            *(ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int32),
         )
         self._function(
             "splitpin_unpack",
@@ -122,6 +122,11 @@ class NativeLibrary(KernelLibrary):
     @override
     def instructions(self) -> str:
         return self._instructions
+
+    @property
+    @override
+    def has_bf16(self) -> bool:
+        return bool(self._function("splitpin_has_bf16")())
 
     @override
     def compile(self, matrices: Sequence[PackedMatrix]) -> NativeProduct | None:

@@ -190,6 +190,9 @@ class ProcessReader(Protocol):
 NumberType = Literal["float32", "bfloat16", "float16"]
 
 
+STRIP_ROWS = 32  # of weights, which the library unpacks at a time for products with many rows of activations
+
+
 @dataclass(frozen=True, slots=True)
 class PackedMatrix:
     """One matrix [rows, columns] as it lies in the records of a layer; words and tiles are those of `MatrixCode`."""
@@ -225,8 +228,13 @@ class KernelTask:
 class PackedProduct(Protocol):
     """Products with the matrices of one layer that have the same inputs, whichever expert's."""
 
-    def product(self, tasks: Sequence[KernelTask], outputs: int, threads: int) -> None:
-        """Compute all tasks; `outputs` of a token lie one behind the other."""
+    def product(self, tasks: Sequence[KernelTask], outputs: int, threads: int, strips: int = 0) -> None:
+        """Compute all tasks; `outputs` of a token lie one behind the other.
+
+        Args:
+            strips: address of memory for `STRIP_ROWS` rows of float32 weights for each thread, with which tasks of many
+                tokens are faster; 0: none.
+        """
         ...
 
     def unpack(self, record: int, expert: int, out: int, number: NumberType, columns: int, threads: int) -> None:
@@ -240,6 +248,11 @@ class KernelLibrary(Protocol):
     @property
     def instructions(self) -> str:
         """The instruction set, such as "avx2"."""
+        ...
+
+    @property
+    def has_bf16(self) -> bool:
+        """Whether the processor multiplies bfloat16 numbers itself."""
         ...
 
     def compile(self, matrices: Sequence[PackedMatrix]) -> PackedProduct | None:

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from engine.experts.dequant.code import NUMBER_TYPES, MatrixCode, Pieces
 from engine.experts.dequant.matrix import dequantise
+from engine.experts.native_kernel import FEW_ROWS
 from engine.system.native_library import FOLDER, INSTRUCTION_SETS, NAME, NativeLibrary
-from engine.system.protocols import KernelTask, NumberType, PackedMatrix, PackedProduct
+from engine.system.protocols import STRIP_ROWS, KernelTask, NumberType, PackedMatrix, PackedProduct
 
 NUMBERS: dict[torch.dtype, NumberType] = {
     torch.float32: "float32",
@@ -153,7 +154,9 @@ class Placed:
         with library(instructions) as known:
             product = self.compile(known)
             assert product is not None, f"{self.packed.code} is not known"
-            product.product([KernelTask(self._base, rows.data_ptr(), out.data_ptr(), 0, len(rows))], self.outputs, 2)
+            strips = torch.empty(2 * STRIP_ROWS * rows.shape[1] if len(rows) > FEW_ROWS else 0)
+            task = KernelTask(self._base, rows.data_ptr(), out.data_ptr(), 0, len(rows))
+            product.product([task], self.outputs, 2, strips.data_ptr())
         return self._own(out)
 
     def _own(self, out: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from engine.contract.formats import WeightFormat
 from engine.experts.kernels import routed_forward
 from engine.experts.native_kernel import FEW_ROWS, NativeKernel
 from engine.experts.sample_bank import GatedMath, SampleBank
+from engine.system.native_library import NativeLibrary
 from engine.system.protocols import KernelTask, PackedMatrix
 from tests.support.gguf_rows import random_gguf_rows
 from tests.support.native import torch_alone
@@ -55,6 +56,20 @@ def test_a_step_of_any_size_answers_as_the_reference_does(tokens: int, weight_fo
     torch.testing.assert_close(found, wanted, rtol=0, atol=0.01 * wanted.abs().max().item())  # both round to bf16
 
 
+@pytest.mark.parametrize("bf16", [False, True])
+def test_many_rows_are_unpacked_for_torch_only_where_that_is_the_faster_way(bf16: bool) -> None:
+    with patch.object(NativeLibrary, "has_bf16", bf16):
+        bank = _bank()
+        kernel = bank.kernel
+        assert isinstance(kernel, NativeKernel)
+        with patch.object(kernel, "unpacked", wraps=kernel.unpacked) as unpacked:
+            found = _answers(bank, 64).float()
+        assert unpacked.called is bf16
+    with torch_alone():
+        wanted = _answers(_bank(), 64).float()
+    torch.testing.assert_close(found, wanted, rtol=0, atol=0.01 * wanted.abs().max().item())
+
+
 @pytest.mark.usefixtures("threads")
 def test_the_number_of_threads_changes_no_bit() -> None:
     bank, answers = _bank(), []
@@ -75,9 +90,9 @@ def test_a_token_takes_two_calls_and_a_small_step_no_more() -> None:
         def __init__(self, side: str) -> None:
             self._product = products[side]  # type: ignore[index]
 
-        def product(self, tasks: list[KernelTask], outputs: int, threads: int) -> None:
+        def product(self, tasks: list[KernelTask], outputs: int, threads: int, strips: int) -> None:
             calls.append(len(tasks))
-            self._product.product(tasks, outputs, threads)
+            self._product.product(tasks, outputs, threads, strips)
 
     with patch.object(kernel, "products", {side: Counting(side) for side in products}):
         _answers(bank, 1)
@@ -90,6 +105,7 @@ def test_a_token_takes_two_calls_and_a_small_step_no_more() -> None:
 def test_a_matrix_that_the_library_does_not_know_leaves_the_layer_to_the_reference() -> None:
     class Knows:
         instructions = "none"
+        has_bf16 = False
 
         def compile(self, matrices: list[PackedMatrix]) -> None:
             return None

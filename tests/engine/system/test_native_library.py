@@ -82,7 +82,7 @@ def test_a_library_of_another_version_is_not_used(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(native_library, "INTERFACE", 999)
-    assert "is of version 1, this engine needs version 999" in _without(monkeypatch, caplog)
+    assert "is of version 2, this engine needs version 999" in _without(monkeypatch, caplog)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a DLL of the system would have to be named otherwise")
