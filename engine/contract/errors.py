@@ -127,26 +127,36 @@ class NotEnoughMemoryError(SplitpinError):
 
 
 class NotEnoughVramError(NotEnoughMemoryError):
+    """VRAM of the GPU that the engine uses."""
+
     kind = "vram"
     pool_words = "GPU memory"
 
 
 class NotEnoughRamError(NotEnoughMemoryError):
+    """RAM: everything that is resident on the host."""
+
     kind = "ram"
     pool_words = "RAM"
 
 
 class NotEnoughCommitError(NotEnoughMemoryError):
+    """What the system can promise; on Windows allocation fails at this limit even where RAM is free."""
+
     kind = "commit"
     pool_words = "committed memory (RAM and page file)"
 
 
 class PinQuotaError(NotEnoughMemoryError):
+    """What the driver lets one process pin."""
+
     kind = "pin_quota"
     pool_words = "pinned memory"
 
 
 class LockLimitError(NotEnoughMemoryError):
+    """What the system lets one process lock."""
+
     kind = "lock_limit"
     pool_words = "locked memory"
 

@@ -56,6 +56,8 @@ class LayerSettled(Record):
 
 
 class Ready(Record):
+    """The model is loaded and compared; requests are answered from now on."""
+
     event: Literal["ready"] = "ready"
     residency: ResidencyReport
 
@@ -114,6 +116,14 @@ class StepStalled(Record):
     limit_s: float = Field(ge=0)
 
 
+class PlanChanging(Record):
+    """The turn of another split has come; bytes count every block that is made, held in another way or copied."""
+
+    event: Literal["plan_changing"] = "plan_changing"
+    bytes_done: int = Field(ge=0)
+    bytes_total: int = Field(ge=0, description="0: no layer moves")
+
+
 class PlanChanged(Record):
     """The running engine has taken another split."""
 
@@ -154,6 +164,7 @@ Event = Annotated[
     | RequestDone
     | Heartbeat
     | StepStalled
+    | PlanChanging
     | PlanChanged
     | IntegrityBroken
     | Failed

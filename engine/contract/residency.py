@@ -57,6 +57,7 @@ class ResidencyReport(Record):
     )
 
     def settled_count(self, tier: Tier) -> int:
+        """How many layers are in a tier now."""
         return sum(layer.settled == tier for layer in self.layers)
 
     @property

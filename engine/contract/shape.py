@@ -51,6 +51,7 @@ class KvShape(Record):
 
     @property
     def values_per_token(self) -> int:
+        """K · (Dk + Dv), and the key of an index."""
         return self.n_kv_heads * (self.key_dim + self.value_dim) + self.index_dim
 
 
@@ -63,6 +64,7 @@ class StateTensor(Record):
 
     @property
     def values(self) -> int:
+        """How many numbers it holds."""
         return math.prod(self.sizes)
 
 

@@ -23,7 +23,7 @@ def decode_event(line: bytes) -> Event:
         return EVENTS.validate_json(line)
     except ValidationError as cause:
         text = line[:120].decode(errors="replace").strip()
-        raise WireError(f"The engine said something that is not an event: {text!r}", _FIX) from cause
+        raise WireError(f"The engine said something that is not an event: {text!r}.", _FIX) from cause
 
 
 def decode_command(line: bytes) -> Command:
@@ -35,7 +35,7 @@ def decode_command(line: bytes) -> Command:
     try:
         return Stop.model_validate_json(line)
     except ValidationError as cause:
-        raise WireError(f"The launcher sent an unknown command: {line[:120]!r}", _FIX) from cause
+        raise WireError(f"The launcher sent an unknown command: {line[:120]!r}.", _FIX) from cause
 
 
 def check_hello(first: Event) -> Hello:

@@ -19,9 +19,11 @@ class Meter:
         self.answer_tokens = 0
 
     def prefill_begins(self) -> None:
+        """What is not in the KV cache of the prompt is computed from now on."""
         self._prefill_began_s = self._clock()
 
     def prefill_ends(self, computed_tokens: int) -> None:
+        """So many of its tokens were computed."""
         if self._prefill_began_s is None:
             raise RuntimeError("prefill ended before it began")
         self._prefill_took_s = self._clock() - self._prefill_began_s
