@@ -47,6 +47,7 @@ class Banner(QWidget):
         row.addLayout(words, 1)
         outer.addLayout(row)
         self._buttons = QWidget()
+        row.addWidget(self._buttons, 0, Qt.AlignmentFlag.AlignVCenter)  # before the details: Tab comes to it first
         buttons = QHBoxLayout(self._buttons)
         buttons.setContentsMargins(0, 0, 0, 0)
         self._buttons.setContentsMargins(4, 0, 0, 0)
@@ -58,7 +59,6 @@ class Banner(QWidget):
         if notice.details:
             buttons.addWidget(self._build_details(outer))
         self._below = False
-        row.addWidget(self._buttons, 0, Qt.AlignmentFlag.AlignVCenter)
         if notice.dismissable:
             cross = IconButton(theme, "close", "Dismiss")
             cross.clicked.connect(lambda: self.acted.emit(DISMISS))

@@ -12,6 +12,7 @@ from app.ui.notices import Action, Notice
 from app.ui.theme import Theme
 from app.ui.widgets.banner import Banner
 from app.ui.widgets.banner_stack import BannerStack
+from app.ui.widgets.focus import focusable
 from app.ui.widgets.label import Label
 
 SHORT = Notice(
@@ -72,6 +73,11 @@ def test_other_numbers_leave_the_keyboard_and_open_details_where_they_are(stack:
     with qtbot.waitSignal(stack.acted) as acted:
         button(banner, "Allow pageable layers").click()
     assert acted.args == [OTHER_NUMBERS, "allow"]
+
+
+def test_tab_goes_through_the_buttons_as_they_stand(stack: BannerStack) -> None:
+    texts = [one.text() for one in focusable(stack.banners[0]) if isinstance(one, QPushButton)]
+    assert texts == ["Check again", "Allow pageable layers", "Details", "Copy"]
 
 
 @pytest.mark.parametrize(
