@@ -14,6 +14,7 @@ from engine.contract.events import (
     Listening,
     Loading,
     PlanChanged,
+    PlanChanging,
     PrefillProgress,
     Ready,
     RequestDone,
@@ -48,11 +49,13 @@ class ActiveRequest:
 class SplitChange:
     """Another split for the engine that runs: asked for, and not there yet. No new question is asked meanwhile.
 
-    `restart`: by ending the engine and starting it again, as soon as nobody is being answered.
+    `restart`: by ending the engine and starting it again, as soon as nobody is being answered. `moving` is how far the
+    engine is, once its turn has come.
     """
 
     plan: MemoryPlan
     restart: bool = False
+    moving: PlanChanging | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +207,9 @@ def step(state: SessionState, happening: Happening) -> SessionState:
             return replace(state, stalled=None)
         case StepStalled():
             return replace(state, stalled=happening)
+        case PlanChanging():
+            asked = state.change
+            return state if asked is None else replace(state, change=replace(asked, moving=happening))
         case PlanChanged(plan=plan, residency=residency):
             kept = state.change if state.change is not None and state.change.restart else None
             return replace(state, plan=plan, residency=residency, settled=_as_settled(residency), change=kept)

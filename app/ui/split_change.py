@@ -1,10 +1,10 @@
 """What another split of the running engine changes, as a value and in words."""
 
-from app.core.session import EngineStage, SessionState
+from app.core.session import EngineStage, SessionState, SplitChange
 from app.planning.change import Change, Move, change_of, same_split, why_restart
 from app.ui.split_inputs import Pending, SplitInputs
 from app.ui.split_view import ChangeView
-from app.ui.wording import TIER_WORDS, layers, rough_duration, tokens
+from app.ui.wording import TIER_WORDS, layers, percent, rough_duration, tokens
 from engine.contract.errors import Problem
 from engine.contract.plan import MemoryPlan
 from engine.contract.units import gib
@@ -74,7 +74,15 @@ def _under_way(session: SessionState, text: str) -> ChangeView:
         return ChangeView(_WAITS, after, undo=CALL_OFF, busy=True)
     if change.restart:
         return ChangeView("The engine is started again", text, busy=True)
-    return ChangeView("The split is being changed. Chats go on when it is done", text, busy=True)
+    share = share_moved(change)
+    far = "" if share is None else f" ({percent(share)})"
+    return ChangeView(f"The split is being changed{far}. Chats go on when it is done", text, busy=True, share=share)
+
+
+def share_moved(change: SplitChange | None) -> float | None:
+    """How far the engine is with a change, 0..1; None: not told, or nothing moves."""
+    moving = None if change is None else change.moving
+    return None if moving is None or not moving.bytes_total else moving.bytes_done / moving.bytes_total
 
 
 def _title(change: Change) -> str:

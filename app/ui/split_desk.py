@@ -274,7 +274,7 @@ class SplitDesk(QObject):
         before = self._inputs.session
         loading = session.loading or (self._inputs.loading if session.running else None)
         ready_at = self._inputs.ready_at
-        if session.stage is EngineStage.READY and before.stage is not EngineStage.READY:
+        if session.residency is not None and session.residency != before.residency:
             ready_at = f"{self._clock():%H:%M}"
         self._inputs = replace(self._inputs, session=session, loading=loading, ready_at=ready_at)
         if before.running is not session.running:

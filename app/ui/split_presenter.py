@@ -4,7 +4,7 @@ from app.core.measuring import Measuring
 from app.core.session import EngineStage
 from app.planning.change import kv_bytes
 from app.ui.split_bars import bars
-from app.ui.split_change import change_view
+from app.ui.split_change import change_view, share_moved
 from app.ui.split_inputs import SplitInputs
 from app.ui.split_speed import speed_view
 from app.ui.split_strip import strip
@@ -96,7 +96,7 @@ def pill(inputs: SplitInputs) -> PillView:
         case EngineStage.READY if inputs.session.stalled is not None:
             return PillView(f"No answer for {over_minutes(inputs.session.stalled.running_s)}", "warn", "triangle")
         case EngineStage.READY if inputs.session.change is not None and inputs.session.request is None:
-            return PillView("Changing the split", "accent", "arc", None)
+            return PillView("Changing the split", "accent", "arc", share_moved(inputs.session.change))
         case EngineStage.READY if inputs.changed:
             return PillView("Ready, split changed", "warn", "triangle")
         case EngineStage.READY if inputs.session.request is not None:

@@ -104,7 +104,8 @@ class StripView:
 class ChangeView:
     """What another split of a running engine would change, or what has become of it.
 
-    `apply` and `undo` are the labels of its buttons; without one there is no button.
+    `apply` and `undo` are the labels of its buttons; without one there is no button. While it is `busy`, `share` is how
+    far it is, 0..1; None: that cannot be told.
     """
 
     title: str
@@ -115,6 +116,7 @@ class ChangeView:
     hint: str = ""
     undo: str = ""
     busy: bool = False
+    share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ leave it go before others arrive. Host memory holds the new blocks beside the ol
 where layers exchange places.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -80,6 +80,8 @@ class TierChange:
         self.assignments = assign(moving)
         self._seats = {layer: Seat(banks[layer].bytes, banks[layer].block, layer) for layer in self.moved}
         self._new: dict[int, Seat] = {}
+        self.work_bytes = sum(item.work_bytes for item in self.assignments)
+        self.on_bytes: Callable[[int], None] = lambda nbytes: None  # told of so many of them that are done
         self._spare: Seat | None = None
         self._asides: list[Seat] = []  # views of the spare
 
@@ -98,6 +100,7 @@ class TierChange:
             for layer, tier in item.new.items():
                 if tier is not Tier.VRAM:
                     self._new[layer] = self._block(item.nbytes, undo)
+                    self.on_bytes(item.nbytes)
         for wanted in (Tier.LOCKED, Tier.PINNED):
             for item in self.assignments:
                 for conversion in item.conversions:
@@ -189,6 +192,7 @@ class TierChange:
         else:
             self._locker.lock(seat.block.address, seat.block.nbytes)
         undo.callback(self._let_go, seat, tier)
+        self.on_bytes(seat.bytes.nbytes)
 
     def _let_go(self, seat: Seat, tier: Tier) -> None:
         assert seat.block is not None
@@ -224,6 +228,7 @@ class TierChange:
                 sits[layer] = aside
                 continue
             self._copy(self._banks[layer], sits.pop(layer), targets.pop(layer), undo)
+            self.on_bytes(item.nbytes)
 
     def _copy(self, bank: ExpertBank, source: Seat, target: Seat, undo: ExitStack) -> None:
         undo.callback(self._transfer, bank, target, source)

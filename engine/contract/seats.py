@@ -87,6 +87,13 @@ class Assignment:
         return made * self.nbytes
 
     @property
+    def work_bytes(self) -> int:
+        """Bytes that are gone through: of blocks that are made, of those that are pinned or locked, of copies."""
+        held = self.new_bytes(Tier.PINNED) + self.new_bytes(Tier.LOCKED)
+        copies = len(self.new) + sum(owner != layer for layer, owner in self.takes.items())
+        return self.new_host_bytes + held + copies * self.nbytes
+
+    @property
     def new_host_bytes(self) -> int:
         """Bytes of new host blocks."""
         return sum(tier is not Tier.VRAM for tier in self.new.values()) * self.nbytes

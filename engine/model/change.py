@@ -5,7 +5,7 @@ step is refused, every step before it is undone and the model computes as before
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 
 from torch import Tensor
@@ -21,6 +21,8 @@ from engine.model.experts_function import ModuleMath
 from engine.model.parts import RESERVES, Parts
 from engine.model.probe import Probe, allowed, difference
 from engine.system.protocols import RefusedError
+
+OnProgress = Callable[[int, int], None]  # bytes done, bytes in all
 
 _AFTER = " After the change of the split: "
 _log = logging.getLogger(__name__)
@@ -70,7 +72,7 @@ class PlanChange:
         """What the change takes beside what is held."""
         return move_peak(self._old, self._new, self._tiers.assignments)
 
-    def run(self, held: Mapping[Pool, int]) -> float:
+    def run(self, held: Mapping[Pool, int], on_progress: OnProgress | None = None) -> float:
         """Make the change; `held` is what each pool holds now.
 
         Returns:
@@ -83,6 +85,7 @@ class PlanChange:
         """
         try:
             check_peak(self._new, held, self.peak)
+            self._tell(on_progress)
             before = {layer: self._probe(layer) for layer in self._touched()}
         except BaseException:
             self._tiers.forget()
@@ -102,6 +105,20 @@ class PlanChange:
         if self._old_ring is not None:
             self._old_ring.close()
         return worst
+
+    def _tell(self, on_progress: OnProgress | None) -> None:
+        """From now on, how many bytes of all are done."""
+        if on_progress is None:
+            return
+        done, total = 0, self._tiers.work_bytes
+        on_progress(done, total)
+
+        def more(nbytes: int) -> None:
+            nonlocal done
+            done += nbytes
+            on_progress(done, total)
+
+        self._tiers.on_bytes = more
 
     def _go(self, tiers: TierChange, undo: ExitStack) -> None:
         tiers.acquire_host(undo)
@@ -223,7 +240,9 @@ class PlanChange:
         return plan.expert_slots if self._parts.device.has_vram else 0
 
 
-def change_plan(parts: Parts, plan: MemoryPlan, before: ResidencyReport) -> ResidencyReport:
+def change_plan(
+    parts: Parts, plan: MemoryPlan, before: ResidencyReport, on_progress: OnProgress | None = None
+) -> ResidencyReport:
     """Check a plan, take it, and say what every layer has then.
 
     Raises:
@@ -233,7 +252,7 @@ def change_plan(parts: Parts, plan: MemoryPlan, before: ResidencyReport) -> Resi
     check_change(parts.plan, plan)
     change = PlanChange(parts, plan)
     held = {pool: sum(line.bytes for line in before.ledger_settled if line.pool is pool) for pool in Pool}
-    worst = change.run(held)
+    worst = change.run(held, on_progress)
     words = before.self_test.partition(_AFTER)[0]
     if change.moved:
         count = len(change.moved)

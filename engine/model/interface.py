@@ -58,8 +58,10 @@ class LanguageModel(Protocol):
         """The plan that holds now."""
         ...
 
-    def change_plan(self, plan: MemoryPlan) -> ResidencyReport:
+    def change_plan(self, plan: MemoryPlan, on_progress: Callable[[int, int], None] | None = None) -> ResidencyReport:
         """Take another split without loading again; the sequence is forgotten. What every layer has then.
+
+        `on_progress` is told the bytes that are done and those in all, once it is known that there is room to move.
 
         Raises:
             PlanMismatchError, NotEnoughMemoryError, RefusedError, MovedWrongError: not possible; all is as before.

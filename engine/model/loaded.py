@@ -144,9 +144,9 @@ class LoadedModel(LanguageModel):
         return self._parts.plan
 
     @override
-    def change_plan(self, plan: MemoryPlan) -> ResidencyReport:
+    def change_plan(self, plan: MemoryPlan, on_progress: Callable[[int, int], None] | None = None) -> ResidencyReport:
         self.reset()
-        self._residency = change_plan(self._parts, plan, self._residency)
+        self._residency = change_plan(self._parts, plan, self._residency, on_progress)
         self.context_tokens = plan.context_tokens
         self._chunk = plan.prefill_chunk
         self._known_sequences = None  # it knows the size of chunks

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from engine.contract.errors import SplitpinError
-from engine.contract.events import PlanChanged
+from engine.contract.events import PlanChanged, PlanChanging
 from engine.contract.plan import MemoryPlan
 from engine.contract.plan_change import PlanWish, changed_plan, check_change
 from engine.contract.record import first_fault
@@ -63,7 +63,10 @@ def possible_plan(plan: MemoryPlan, wanted: MemoryPlan | PlanWish) -> MemoryPlan
 
 
 def run_plan_job(
-    plan_job: PlanJob, model: "LanguageModel", report: Callable[[PlanChanged], None], settled: Callable[[], None]
+    plan_job: PlanJob,
+    model: "LanguageModel",
+    report: Callable[[PlanChanging | PlanChanged], None],
+    settled: Callable[[], None],
 ) -> None:
     """Change the split and answer. `settled` is called when it is over, before anybody hears of it.
 
@@ -77,7 +80,9 @@ def run_plan_job(
     began_s = time.monotonic()
     try:
         plan = possible_plan(model.plan, plan_job.wanted)
-        residency = model.change_plan(plan)
+        residency = model.change_plan(
+            plan, lambda done, total: report(PlanChanging(bytes_done=done, bytes_total=total))
+        )
     except ChangeNotUndoneError as error:
         plan_job.done.set_exception(error)
         raise

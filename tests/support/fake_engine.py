@@ -32,6 +32,7 @@ from engine.contract.events import (
     Listening,
     Loading,
     PlanChanged,
+    PlanChanging,
     Ready,
     Stopped,
 )
@@ -159,6 +160,7 @@ class FakeEngine:
     def change_plan(self, wanted: MemoryPlan | PlanWish) -> PlanChanged:
         """Take another split once nobody is being answered, or refuse it for want of VRAM."""
         with self.generating:
+            self.emit(PlanChanging(bytes_done=0, bytes_total=0))
             if self.stopping.wait(self.options.plan_delay_ms / 1000) or self.options.refuse_plan:
                 raise NotEnoughVramError(needed_bytes=2 * MIB, available_bytes=MIB, fix="Start the engine again.")
             assert self.residency is not None

@@ -184,7 +184,9 @@ class FakeModel(LanguageModel):
         return self.current_plan
 
     @override
-    def change_plan(self, plan: MemoryPlan) -> ResidencyReport:
+    def change_plan(self, plan: MemoryPlan, on_progress: Callable[[int, int], None] | None = None) -> ResidencyReport:
+        if on_progress is not None:
+            on_progress(0, 2)
         self.change_gate.pass_through()
         if error := self.fail_change():
             raise error

@@ -13,25 +13,28 @@ from app.ui.widgets.label import Label
 from app.ui.widgets.turning import Turning
 
 _ROUND_MS = 1_100
+_LEAST_SHARE = 0.08  # less of an arc cannot be seen
 _OPEN_SHARE = 0.3  # of the arc that turns
 _MARK_PX = 20
 
 
 class _Mark(QWidget):
-    """An arc that turns while something goes on; else a sign: layers that change places, or a warning."""
+    """An arc that turns or grows while something goes on; else a sign: layers that change places, or a warning."""
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
         self._theme = theme
         self._busy = False
         self._sign = "split"
+        self._share: float | None = None
         self._turning = Turning(theme, self, round_ms=_ROUND_MS)
         self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
 
     def show_view(self, view: ChangeView) -> None:
         self._busy = view.busy
         self._sign = {"muted": "split", "warn": "warn", "error": "warn"}[view.tone]
-        self._turning.want(view.busy)
+        self._share = view.share
+        self._turning.want(view.busy and view.share is None)
         self.update()
 
     @override
@@ -51,7 +54,8 @@ class _Mark(QWidget):
             painter.setPen(QPen(color(t.accent, 70), 2))
             painter.drawEllipse(box)
             painter.setPen(QPen(color(t.accent), 2))
-            painter.drawArc(box, round((90 - 360 * self._turning.turn) * 16), -round(_OPEN_SHARE * 360 * 16))
+            share = _OPEN_SHARE if self._share is None else max(_LEAST_SHARE, self._share)
+            painter.drawArc(box, round((90 - 360 * self._turning.turn) * 16), -round(share * 360 * 16))
         painter.end()
 
 

@@ -25,6 +25,7 @@ from engine.contract.events import (
     Listening,
     Loading,
     PlanChanged,
+    PlanChanging,
     PrefillProgress,
     Ready,
     RequestDone,
@@ -178,6 +179,9 @@ def test_a_change_that_is_asked_for_is_known_until_it_is_there_or_given_up() -> 
     ready = SessionState(stage=EngineStage.READY, plan=PLAN)
     asked = step(ready, ChangeRequested(change))
     assert (asked.change, asked.plan) == (change, PLAN)
+    half = PlanChanging(bytes_done=1, bytes_total=2)
+    assert step(asked, half).change == SplitChange(change.plan, moving=half)
+    assert step(ready, half) == ready, "somebody else has asked for it"
     there = PlanChanged(plan=change.plan, residency=READY.residency, took_s=1)
     for news in (there, ChangeGivenUp(), StopRequested(), ProcessEnded()):
         assert step(asked, news).change is None

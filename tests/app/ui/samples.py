@@ -14,7 +14,7 @@ from app.ui.split_inputs import LeftOver, QuotaFacts, SplitInputs
 from app.ui.tray_view import Glyph
 from engine.contract.errors import NotEnoughRamError, Problem
 from engine.contract.estimate import Costs, Split, bank_bytes, ledger
-from engine.contract.events import LayerSettled, Loading, StepStalled
+from engine.contract.events import LayerSettled, Loading, PlanChanging, StepStalled
 from engine.contract.facts import GpuFacts, HardwareFacts, Reading, Source
 from engine.contract.formats import WeightFormat
 from engine.contract.plan import MemoryPlan, Pool, SimulatedGpu, Tier
@@ -264,7 +264,8 @@ def changing(*, waits: bool = False) -> SplitInputs:
     """The engine is taking another split, or an answer comes first."""
     base = wishing(answering() if waits else ready())
     assert base.plan is not None
-    session = replace(base.session, change=SplitChange(base.plan))
+    moving = None if waits else PlanChanging(bytes_done=9 * GIB, bytes_total=27 * GIB)
+    session = replace(base.session, change=SplitChange(base.plan, moving=moving))
     return replace(base, session=session, pending=pending_of(session, base.plan))
 
 

@@ -108,10 +108,11 @@ def test_while_it_is_under_way_the_page_says_what_comes_first_and_takes_no_other
     assert (waits.change.title, waits.change.undo) == ("Waits until the answer in progress is complete", "Call off")
     assert waits.change.text.startswith("Then: VRAM to pinned")
     assert (moves.change.title, moves.change.undo, moves.change.busy) == (
-        "The split is being changed. Chats go on when it is done",
+        "The split is being changed (33 %). Chats go on when it is done",
         "",
         True,
     )
+    assert moves.change.share == moves.pill.share == pytest.approx(1 / 3)
     assert (waits.pill.text, moves.pill.text) == ("Answering", "Changing the split")
     for view in (waits, moves):
         assert not view.slider.enabled and not view.pinned.enabled and not view.can_choose

@@ -102,6 +102,19 @@ def test_layers_change_their_tiers_and_the_answer_stays(before: str, after: str,
     assert engine.tokens() == want
 
 
+@pytest.mark.parametrize(("before", "after"), [("vppl", "ppll"), ("vvll", "llvv"), ("pplg", "vlpp"), ("vppl", "vppl")])
+def test_how_far_a_change_is_is_told_up_to_its_end(before: str, after: str, tiny: Tiny, begin: Begin) -> None:
+    engine = begin(plan_for(tiny("mixtral"), before, simulated=ROOMY))
+    told: list[tuple[int, int]] = []
+    wish = PlanWish(tiers=tuple(LETTERS[letter] for letter in after), context_tokens=128)
+    engine.model.change_plan(changed_plan(engine.model.plan, wish), lambda done, total: told.append((done, total)))
+    total = told[0][1]
+    assert (total > 0) is (before != after)
+    assert told[0] == (0, total) and told[-1] == (total, total)
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+    assert {one for _, one in told} == {total}
+
+
 def test_cache_and_slots_take_their_new_sizes(tiny: Tiny, begin: Begin) -> None:
     engine = begin(plan_for(tiny("mixtral"), "vppl", context_tokens=64, expert_slots=2, prefill_chunk=8))
     want = engine.tokens()
