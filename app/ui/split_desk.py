@@ -14,7 +14,7 @@ from PySide6.QtGui import QGuiApplication
 
 from app.core.learned import Experience
 from app.core.library import Library, ModelEntry
-from app.core.session import EngineStage, SessionState
+from app.core.session import SessionState
 from app.core.shape_cache import ShapeCache
 from app.link.background import Background
 from app.link.measurement import Measurement
