@@ -53,7 +53,8 @@ class ResidencyReport(Record):
         default=None, description="why locked layers compute prompts on the CPU: the refusal of the ring's pinned side"
     )
     kernels: dict[str, str] = Field(
-        default_factory=dict, description="what computes experts of each format: 'torch', or the slow 'reference'"
+        default_factory=dict,
+        description="what computes experts of each format: 'torch', 'native avx2' or 'avx512', or the slow 'reference'",
     )
 
     def settled_count(self, tier: Tier) -> int:

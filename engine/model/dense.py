@@ -9,6 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from engine.banks.bank import PLAIN_DTYPES
 from engine.banks.devices import Device
 from engine.checkpoint.loader import TensorReader
 from engine.contract.checkpoint_headers import TensorEntry
@@ -24,8 +25,6 @@ from engine.model.hub import transformers
 from engine.model.inkling_text import loading_name, runs_text_alone
 from engine.model.packed_map import read_bytes, read_entry
 from engine.model.text_inside import inside_whole
-
-DENSE_DTYPES = {WeightFormat.FP32: torch.float32, WeightFormat.BF16: torch.bfloat16, WeightFormat.FP16: torch.float16}
 
 
 class LazyTensor:
@@ -139,7 +138,7 @@ def load_dense(
         NotEnoughVramError: the dense weights do not fit.
         LoadCancelledError: the load was told to stop.
     """
-    dtype = DENSE_DTYPES[dense_format]
+    dtype = PLAIN_DTYPES[dense_format]
     tensors: dict[str, Any] = {
         name: LazyTensor(entry, reader) for name, entry in stored.plain.items() if not _of_one_expert(name)
     }

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from typing_extensions import override
 
-from engine.banks.bank import BankLayout
+from engine.banks.bank import PLAIN_DTYPES, BankLayout
 from engine.banks.devices import Device
 from engine.checkpoint.loader import TensorReader
 from engine.contract.changed_model import check_unchanged
@@ -28,7 +28,7 @@ from engine.contract.gguf_headers import GgufModel, read_gguf
 from engine.contract.gguf_run_config import gguf_run_config
 from engine.contract.gguf_weights import sort_tensors
 from engine.contract.plan import MemoryPlan
-from engine.model.dense import DENSE_DTYPES, build_dense, load_dense, model_class, read_config
+from engine.model.dense import build_dense, load_dense, model_class, read_config
 from engine.model.expert_map import ExpertMap
 from engine.model.gguf_dense import gguf_weights
 from engine.model.gguf_experts import GgufExpertMap
@@ -132,7 +132,7 @@ class _GgufFiles(ModelFiles):
 
     @override
     def load_dense(self, dense_format: WeightFormat, reader: TensorReader, device: Device) -> Any:
-        dtype = DENSE_DTYPES[dense_format]
+        dtype = PLAIN_DTYPES[dense_format]
         kept = tuple(model_class(self._config)._keep_in_fp32_modules_strict or ())
         tensors = gguf_weights(self._arch, self._weights, self._config, reader, dtype, kept)
         return build_dense(self._config, tensors, dtype, device)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from engine.banks.arena import BankArena
-from engine.banks.bank import ExpertBank
+from engine.banks.bank import PLAIN_DTYPES, ExpertBank
 from engine.banks.devices import Device
 from engine.contract.estimate import slot_bytes
 from engine.contract.estimate_work import unpacked_bytes
@@ -25,7 +25,6 @@ from engine.experts.one_row import choose_call
 from engine.experts.reference_kernel import PackedExperts, Scratch
 from engine.experts.ring import TransferRing
 from engine.experts.transfer import SlotPool
-from engine.model.dense import DENSE_DTYPES
 from engine.model.experts_function import ExpertsModule, ModuleMath
 from engine.model.kv_cache import KvCache, cache_for
 from engine.system import select
@@ -43,7 +42,7 @@ class Parts:
         self.plan = plan
         self.device = device
         self.arena = arena
-        self.dtype = DENSE_DTYPES[plan.model.dense_format]
+        self.dtype = PLAIN_DTYPES[plan.model.dense_format]
         self.layers: dict[int, ExpertLayer] = {}
         self.modules: dict[int, ExpertsModule] = {}
         self.slots: SlotPool | None = None
