@@ -85,14 +85,8 @@ def probe(
             now = line()
             yield now
             chunk = FIRST_CHUNK_BYTES if now.pinned_bytes < SMALL_STEPS_BYTES else CHUNK_BYTES
-            if limits.need_bytes is not None and now.pinned_bytes >= limits.need_bytes:
-                yield line("need")
-                return
-            if now.elapsed_s >= limits.time_s:
-                yield line("time")
-                return
-            if memory.available() - chunk < memory.floor:
-                yield line("ram")
+            if (enough := _enough(now, chunk, memory, limits)) is not None:
+                yield line(enough)
                 return
             try:
                 block = allocator.allocate(chunk)
@@ -112,6 +106,15 @@ def probe(
         for block in reversed(blocks):
             driver.unregister(block.address)
             block.free()
+
+
+def _enough(now: ProbeLine, chunk: int, memory: Memory, limits: Limits) -> StopReason | None:
+    """Why not to pin a chunk of so many bytes more; None: go on."""
+    if limits.need_bytes is not None and now.pinned_bytes >= limits.need_bytes:
+        return "need"
+    if now.elapsed_s >= limits.time_s:
+        return "time"
+    return "ram" if memory.available() - chunk < memory.floor else None
 
 
 def _hold_vram(driver: ProbeDriver, nbytes: int) -> int:

@@ -67,8 +67,8 @@ def test_formats_of_an_earlier_measurement_are_kept_as_long_as_the_kernels_are_t
     def of(*formats: WeightFormat, device: str = "CPU", kernels: int = KERNELS) -> MeasuredRates:
         cpu = {form: KernelRates(bytes_s=1e9, flops_s=1e11) for form in formats}
         return MeasuredRates(
-            device=device, threads=2, cpu=cpu, attention=AttentionRates(token_flops_s=1e9, prompt_flops_s=1e10), call_s=1e-5,
-            memcpy_bytes_s=1e9, elapsed_s=1, kernels=kernels,
+            device=device, threads=2, cpu=cpu, attention=AttentionRates(token_flops_s=1e9, prompt_flops_s=1e10),
+            call_s=1e-5, memcpy_bytes_s=1e9, elapsed_s=1, kernels=kernels,
         )  # fmt: skip
 
     fresh, both = of(WeightFormat.BF16), {WeightFormat.BF16, WeightFormat.NVFP4}
