@@ -131,8 +131,8 @@ def test_the_words_say_how_sure_a_probe_is(stopped: StopReason | None, title: st
 
 
 def test_the_words_of_a_speed_tell_what_it_means_for_the_split() -> None:
-    speed = Speed(Range(3.0, 14.0), "figures of this PC")
+    speed = Speed(Range(3.0, 14.0), "figures of this PC", prefill_tok_s=Range(120.0, 310.0), prompt_tokens=4096)
     notice = result_notice(Measured(rates=RATES), None, speed)
     assert notice is not None
-    assert notice.text == "This split answers with about 3.0 to 14 tokens a second."
+    assert notice.text == "This split answers with about 3.0 to 14 tokens a second, and reads 120 to 310 of a prompt."
     assert result_notice(Measured(), None, speed) is None
