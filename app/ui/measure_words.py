@@ -23,7 +23,9 @@ def result_notice(found: Measured, quota: QuotaFacts | None, speed: Speed | None
         took = duration(found.rates.elapsed_s)
         (texts if titles else titles).append(f"The speed of this PC was measured in {took}{'.' if titles else ''}")
         if speed is not None:
-            prompts = "" if speed.prefill_tok_s is None else f", and reads {number_span(speed.prefill_tok_s)} of a prompt"
+            prompts = (
+                "" if speed.prefill_tok_s is None else f", and reads {number_span(speed.prefill_tok_s)} of a prompt"
+            )
             texts.append(f"This split answers with about {number_span(speed.decode_tok_s)} tokens a second{prompts}.")
     if not titles:
         return None
