@@ -90,6 +90,7 @@ class Family:
     qk_norm: Literal["none", "head", "width"] = "none"  # norms of queries and keys: per head, or over all heads
     qk_norm_flag: Flag | bool = True
     sinks: Literal["none", "all", "sliding", "all fp32"] = "none"  # one learned sink per query head
+    scores_in_fp32: bool = False  # of attention that writes them out
     out_gate: Callable[[ConfigFacts, int, int], int] | None = None  # facts, H, D -> weights per model width, + biases
     out_gate_bias: bool = False
     # layers
@@ -188,6 +189,7 @@ class Family:
                 n_heads=layer_heads,
                 chunked=self.chunked and window is not None,
                 writes_scores=self.sinks != "none",  # transformers has no fused attention with sinks
+                scores_in_fp32=self.scores_in_fp32,
             )
             for window, layer_heads in zip(self.windows(facts, layers), per_layer, strict=True)
         )

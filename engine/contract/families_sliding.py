@@ -187,6 +187,7 @@ SLIDING_FAMILIES: dict[str, AnatomyRule] = {
         ),
         qk_norm="head",
         sinks="all fp32",
+        scores_in_fp32=True,
         moe=sparse_step(dense_by_default=(0, 1)),
         mlp=MLP,
         shared=size_of("shared_expert_intermediate_size", 1024),

@@ -40,6 +40,7 @@ class KvShape(Record):
     n_heads: int | None = Field(default=None, gt=0, description="query heads; None: as many as KV heads")
     chunked: bool = Field(default=False, description="the window is a part of fixed borders, not the newest tokens")
     writes_scores: bool = Field(default=False, description="attention has no fused kernel: all scores are written out")
+    scores_in_fp32: bool = Field(default=False, description="and every copy of them is in fp32")
     index_dim: int = Field(default=0, ge=0, description="values of the key by which tokens are chosen; 0: none")
     index_heads: int = Field(default=0, ge=0, description="heads that score every token before the choice")
     index_blocks: bool = Field(default=False, description="blocks of tokens are chosen, not single ones")

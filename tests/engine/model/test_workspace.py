@@ -17,7 +17,7 @@ from tests.support.tiny_families import tiny_config
 
 TOKENS = 256
 FAMILIES = [
-    "bailing_hybrid", "dbrx", "deepseek_v3", "deepseek_v4", "dots3_note_text", "ernie4_5_vl_moe", "glm5_next",
+    "bailing_hybrid", "dbrx", "deepseek_v3", "deepseek_v4", "dots3_note_text", "ernie4_5_vl_moe", "flint", "glm5_next",
     "glm_moe_dsa", "gpt_oss", "granitemoehybrid", "hy_v4", "inkling2_loop_text", "inkling2_text", "inkling_text",
     "jamba", "jetmoe", "kimi_linear", "lara_mini", "lfm2_moe", "longcat_flash", "minimax", "minimax_m3_vl_text",
     "mistral_large4", "mixtral", "nemotron_h", "qwen3_5_moe_text", "qwen3_next", "qwen4_exp_text", "step3p7", "zaya",
@@ -28,14 +28,16 @@ def _no_experts(module: Any, hidden: torch.Tensor, index: torch.Tensor, weights:
     return torch.zeros_like(hidden)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_no_layer_needs_more_than_the_planned_workspace(family: str, tmp_path: Path) -> None:
+def test_no_layer_needs_more_than_the_planned_workspace(family: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    """In 16 bits what a layer computes in fp32 all the same counts twice as much."""
     config = tiny_config(family)
-    config.dtype = torch.float32
+    config.dtype = dtype
     config.save_pretrained(tmp_path)
     shape = read_shape(tmp_path)
     ALL_EXPERTS_FUNCTIONS.register("nothing", _no_experts)
-    model = model_class(config)._from_config(config, dtype=torch.float32).eval()
+    model = model_class(config)._from_config(config, dtype=dtype).eval()
     model.set_experts_implementation("nothing")
     with torch.inference_mode(), LiveMemory() as memory:
         answer = model(torch.tensor([random_prompt(TOKENS)]), use_cache=True, logits_to_keep=1)
@@ -43,4 +45,5 @@ def test_no_layer_needs_more_than_the_planned_workspace(family: str, tmp_path: P
     kept = kv_cache_bytes(shape, TOKENS) + state_bytes(shape)
     planned = workspace_bytes(shape, TOKENS, TOKENS)
     assert memory.peak_bytes - kept <= planned
-    assert planned < 5 * (memory.peak_bytes - kept)  # a bound, not a guess
+    if dtype is torch.float32:  # in 16 bits most of what is counted as 4 bytes takes 2
+        assert planned < 5 * (memory.peak_bytes - kept)  # a bound, not a guess
