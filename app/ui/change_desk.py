@@ -11,6 +11,7 @@ from app.link.background import Background
 from app.link.plan_apply import BUSY, PlanApply
 from app.link.store import SessionStore
 from app.planning.beside import facts_beside
+from app.planning.change import same_split
 from app.planning.wishes import Wishes
 from app.ui.model_desk import ModelDesk
 from app.ui.notices import Action, Notice, of_problem
@@ -63,6 +64,7 @@ class ChangeDesk(QObject):
         self._pending: Pending | None = None  # the last change that was asked for
         self._refused: tuple[MemoryPlan, Problem] | None = None
         self._restarting = False
+        self._runs: MemoryPlan | None = None
         self.applying = False
         plan_apply.applied.connect(self._applied)
         plan_apply.refused.connect(self._refuse)
@@ -70,8 +72,9 @@ class ChangeDesk(QObject):
     @property
     def touched(self) -> bool:
         """Something else is wished for than what the running split was made of."""
-        running = self._store.state.running
-        return running and self._base is not None and self._base != (self._models.folder, self._plans.saved_wishes)
+        if self._store.state.stage is not EngineStage.READY or self._base is None:
+            return False
+        return self._base != (self._models.folder, self._plans.saved_wishes)
 
     @property
     def pending(self) -> Pending | None:
@@ -122,6 +125,10 @@ class ChangeDesk(QObject):
 
     def follow(self, state: SessionState) -> None:
         """The engine's state: a restart waits for the end of the answer, then for the end of the engine."""
+        if state.plan is not self._runs:
+            before, self._runs = self._runs, state.plan
+            if before is not None and state.plan is not None and state.stage is EngineStage.READY:
+                self._adopt(state.plan)
         if state.change is not None and state.change.restart and state.request is None:
             self._restarting = True
             self.stop_wanted.emit()
@@ -133,6 +140,16 @@ class ChangeDesk(QObject):
     def _remember(self) -> None:
         folder = self._models.folder
         self._base = None if folder is None else (folder, self._plans.saved_wishes)
+
+    def _adopt(self, plan: MemoryPlan) -> None:
+        """Somebody else has given the engine another split: its context takes the place of the wish for the old one."""
+        ours = self._pending is not None and same_split(plan, self._pending.plan)
+        if self._base is None or ours or self.touched:
+            return
+        folder, wishes = self._base
+        self._plans.restore(folder, wishes.model_copy(update={"context_tokens": plan.context_tokens}))
+        self._remember()
+        self.changed.emit()
 
     def _set_applying(self, applying: bool) -> None:
         self.applying = applying

@@ -42,7 +42,8 @@ def _cells(inputs: SplitInputs, plan: MemoryPlan) -> tuple[Cell, ...]:
                 tier, cause = told.settled, told.cause
             elif same_model:
                 now = told.settled
-                tier = now if told.asked is asked else asked  # one that fell stays where it is
+                stays = told.asked is asked and inputs.pending.restart is None  # also where it fell
+                tier = now if stays else asked
         cells.append(
             Cell(
                 layer=layer,

@@ -17,6 +17,7 @@ from app.ui.theme import Theme
 from app.ui.tray import Tray
 from app.ui.widgets.rail import NARROW_PX, WIDE_PX, RailEntry
 from app.ui.window_memory import WindowMemory
+from engine.contract.events import StepStalled
 from engine.contract.plan import SimulatedGpu, Tier
 from engine.contract.residency import ResidencyReport
 from engine.contract.units import GIB, MIB
@@ -161,6 +162,45 @@ def test_shortcuts_start_stop_type_a_context_and_change_pages(
         kit.wait_for("ready")
         QTest.keyClick(app.window, Qt.Key.Key_F5, Qt.KeyboardModifier.ShiftModifier)
         kit.wait_for("stopped")
+        app.tray.close()
+
+
+def test_f5_applies_another_split_to_the_engine_that_runs(
+    qtbot: QtBot, theme: Theme, tmp_path: Path, window_memory: WindowMemory, model: Path
+) -> None:
+    with DeskKit(qtbot, theme, tmp_path) as kit:
+        app = ShellKit(kit, qtbot, theme, window_memory)
+        kit.open(model, Wishes(context_tokens=1024))
+        kit.desk.start()
+        kit.wait_for("ready")
+        kit.desk.wish_context(4096)
+        assert unnamed(app.window) == []
+        app.window.activateWindow()
+        qtbot.waitUntil(app.window.isActiveWindow)
+        QTest.keyClick(app.window, Qt.Key.Key_F5)
+
+        def applied() -> bool:
+            plan = kit.store.state.plan
+            return plan is not None and plan.context_tokens == 4096
+
+        qtbot.waitUntil(applied, timeout=WAIT_MS)
+        app.tray.close()
+
+
+def test_an_engine_that_hangs_is_ended_from_the_tray(
+    qtbot: QtBot, theme: Theme, tmp_path: Path, window_memory: WindowMemory, model: Path
+) -> None:
+    with DeskKit(qtbot, theme, tmp_path, engine_options=("--ignore-stop",)) as kit:
+        app = ShellKit(kit, qtbot, theme, window_memory)
+        kit.open(model)
+        kit.desk.start()
+        kit.wait_for("ready")
+        kit.store.apply(StepStalled(request_id="a", phase="decode", running_s=130, limit_s=120))
+        badges = [app.tray._view.glyph.badge] if app.tray._view is not None else []
+        app.shell.act("end_engine")
+        kit.wait_for("stopped")
+        badges.append(app.tray._view.glyph.badge)
+        assert badges == ["warn", ""]
         app.tray.close()
 
 

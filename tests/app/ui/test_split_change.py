@@ -89,6 +89,8 @@ def test_without_room_to_move_the_reason_has_both_numbers_and_a_restart_is_offer
 
 def test_after_refused_pins_and_after_a_refusal_of_the_engine_a_restart_is_offered() -> None:
     assert change(samples.wishing_after_refused_pins()).text.startswith("The driver refused a pin in this run")
+    cells = present(samples.wishing_after_refused_pins()).strip.cells
+    assert sum(cell.tier is Tier.PINNED for cell in cells) == 50, "after a restart those that fell are tried again"
     refused = change(samples.wishing(refused=Problem(kind="vram", sentence="No.", fix="")))
     assert refused.text.startswith("The engine was asked for it and refused.")
     assert refused.apply == "Restart to apply"

@@ -249,6 +249,9 @@ def test_a_split_that_somebody_else_gave_the_engine_is_shown_and_not_called_a_wi
         qtbot.waitUntil(lambda: context(kit) == 2048, timeout=WAIT_MS)
         assert kit.page.trade.change.view is None
         assert kit.page.trade.context._button.text() == "2,048 tokens"
+        assert kit.desk.wishes == Wishes(context_tokens=2048), "Start would send the same"
+        kit.desk.wish_context(1024)
+        assert change(kit).text.startswith("Context 2,048 to 1,024 tokens"), "as at first"
 
 
 def test_an_engine_that_dies_meanwhile_is_told_once(qtbot: QtBot, theme: Theme, tmp_path: Path, model: Path) -> None:
