@@ -257,6 +257,7 @@ def _slider(inputs: SplitInputs, cells: StripView) -> SliderView:
         hint="" if inputs.adjustable else "The split can be changed when the engine is ready",
         captions=_captions(inputs, plan),
         running=_running_stop(inputs),
+        longest=tokens(stops.stops[-1].context_tokens),
     )
 
 

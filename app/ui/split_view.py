@@ -54,7 +54,7 @@ class Marker:
 @dataclass(frozen=True, slots=True)
 class SliderView:
     """The main slider: `position` indexes the stops; `unmet` says that the wish fits none of them; `running` is the
-    stop of the engine that runs, where something else is wished for."""
+    stop of the engine that runs, where something else is wished for; `longest` the longest number it can lead to."""
 
     stops: int = 0
     position: int = 0
@@ -66,6 +66,7 @@ class SliderView:
     captions: tuple[str, str] = ("More layers in VRAM", "More context")
     hint: str = ""
     running: int | None = None
+    longest: str = ""
 
 
 @dataclass(frozen=True, slots=True)

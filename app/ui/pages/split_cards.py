@@ -75,8 +75,9 @@ class TradeCard(Card):
         self.speed.setVisible(view.speed is not None)
         if view.speed is not None:
             self.speed.show_speed(view.speed)
-        self._place_numbers()
         slider = view.slider
+        self.context.make_room_for(slider.longest)
+        self._place_numbers()
         self._left.say(slider.captions[0])
         self._right.say(slider.captions[1])
         self.context.set_editable(slider.enabled)

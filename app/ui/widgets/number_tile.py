@@ -13,6 +13,7 @@ from app.ui.widgets.action_button import ActionButton
 from app.ui.widgets.label import ElidedLabel, Label
 
 _NUMBER_PX = 24
+_FRAME_PX = 8  # of the button around its number, at most
 _SMALLER_PX = (21, 18)  # where a long number finds no room
 _TYPED = re.compile(r"(\d{1,3}(?:[,. ']\d{3})+|\d+)(?:[.,](\d{1,2}))?\s*([km]?)\s*(?:tokens?)?", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20}
@@ -136,6 +137,7 @@ class ContextTile(NumberTile):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         self._button = QPushButton()
+        self._longest = ""
         self._field = QLineEdit()
         self._refused = False
         super().__init__(parent)
@@ -183,13 +185,27 @@ class ContextTile(NumberTile):
     def _values(self) -> tuple[QWidget, ...]:
         return (self._button,)
 
+    def make_room_for(self, longest: str) -> None:
+        """Need as much room as another number does: nothing moves on the way to it."""
+        self._longest = longest
+
+    @property
+    @override
+    def need_px(self) -> int:
+        return max(super().need_px, self._number_px() + 1)
+
+    def _number_px(self) -> int:
+        """The width of this number, or of the longest."""
+        longest = self._button.fontMetrics().horizontalAdvance(self._longest) + _FRAME_PX
+        return max(self._button.sizeHint().width(), longest)
+
     def fit_number(self, room_px: int) -> None:
         """Write the number as large as fits."""
         for px in (_NUMBER_PX, *_SMALLER_PX):
             font = display_font(px)
             if font != self._button.font():
                 self._button.setFont(font)
-            if self._button.sizeHint().width() <= room_px:
+            if self._number_px() <= room_px:
                 break
 
     @property
