@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from engine.contract.errors import SplitpinError
 from engine.generate.request import Outcome
+from engine.serve.bodies import Bodies
 from engine.serve.exchange import Exchange, Happening, Quiet
 from engine.serve.messages import PromptCancelledError
 from engine.serve.openai import DONE, KEEP_ALIVE, ApiError, ChatAnswer, api_error, read_chat_request, sse
@@ -29,7 +30,6 @@ log = logging.getLogger(__name__)
 LOCAL_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
 FIRST_PIECE_S = 5.0  # an error before that gets its HTTP status; after it the stream has begun
 SILENCE_S = 10.0  # a comment this often keeps proxies and clients from giving up during a long prefill
-MOST_BODY_BYTES = 32 << 20  # a million tokens of text take 4 to 6 MB, written as \u escapes three times as much
 CLIENT_GONE = 499  # nobody reads it; the log does
 
 
@@ -69,6 +69,7 @@ def create_app(session: Session) -> FastAPI:
     """The routes over one session."""
     app = FastAPI(title="Splitpin engine", docs_url=None, redoc_url=None, openapi_url=None)
     app.add_middleware(LocalOnly)
+    bodies = Bodies()
     _handle_errors(app)
 
     @app.get("/health")
@@ -96,12 +97,13 @@ def create_app(session: Session) -> FastAPI:
     async def chat(request: Request) -> Response:
         accepted_s = time.monotonic()
         answer = ChatAnswer(f"chatcmpl-{uuid.uuid4().hex}", session.model.name)
-        asked = read_chat_request(await _body_of(request))
         exchange = Exchange()
-        exchange.watch(request, session)
         outlived = False
         try:
-            wanted = await run_in_threadpool(session.prepare, answer.request_id, asked, lambda: exchange.is_gone)
+            async with bodies.body_of(request) as body:
+                asked = read_chat_request(body)
+                exchange.watch(request, session)
+                wanted = await run_in_threadpool(session.prepare, answer.request_id, asked, lambda: exchange.is_gone)
             exchange.wait_for(session, session.submit(wanted, exchange, accepted_s=accepted_s))
             if not asked.stream:
                 return await _whole(answer, exchange)
@@ -120,7 +122,8 @@ def create_app(session: Session) -> FastAPI:
     @app.post("/v1/plan")
     async def plan(request: Request) -> Response:
         wait_s = read_wait(request.query_params.get("wait_s"))
-        wanted = read_wish(await _body_of(request))
+        async with bodies.body_of(request) as body:
+            wanted = read_wish(body)
         plan_job = await run_in_threadpool(session.change_plan, wanted, waits=wait_s > 0)
         changed = await turn_of(plan_job, request, session, wait_s or None)
         if changed is None:
@@ -128,22 +131,6 @@ def create_app(session: Session) -> FastAPI:
         return Response(changed.model_dump_json(exclude={"event"}), media_type="application/json")
 
     return app
-
-
-async def _body_of(request: Request) -> bytes:
-    """The whole body.
-
-    Raises:
-        ApiError: 413, longer than any conversation.
-    """
-    parts: list[bytes] = []
-    size = 0
-    async for part in request.stream():
-        size += len(part)
-        if size > MOST_BODY_BYTES:
-            raise ApiError(413, f"The request is longer than {MOST_BODY_BYTES:,} B.", code="too_large")
-        parts.append(part)
-    return b"".join(parts)
 
 
 async def _whole(answer: ChatAnswer, exchange: Exchange) -> Response:

@@ -21,6 +21,7 @@ _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant"
 _BLANK_LINE = "\n\n"
 _PIECE_LETTERS = 1 << 17
 _BREATH_S = 0.001  # whoever waits for the tokenizer gets it now; a lock alone is not fair
+_FAR_TOO_LONG = 4  # times the context
 _MANY_LETTERS = 16  # a token; ordinary text has three to five
 
 
@@ -144,13 +145,17 @@ class PromptMaker:
         """Count a very long text in pieces: as a whole it would take 130 bytes a letter, and keep others waiting.
 
         Raises:
-            ContextTooLongError: it cannot fit. The number may differ from the exact one by one token a piece.
+            ContextTooLongError: it cannot fit. The number may differ from the exact one by one token a piece, and is
+                told by the first pieces where these alone are far too long.
         """
         if len(text) <= max(_PIECE_LETTERS, _MANY_LETTERS * self._context_tokens):
             return
         pieces = range(0, len(text), _PIECE_LETTERS)
         count = 0
-        for start in pieces:
+        for number, start in enumerate(pieces):
+            if count > _FAR_TOO_LONG * self._context_tokens + number:
+                count = count * len(text) // start
+                break
             time.sleep(_BREATH_S)
             if cancelled():
                 raise PromptCancelledError

@@ -26,6 +26,7 @@ from engine.system.protocols import RefusedError
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": waiting\n\n"  # a comment: clients skip it, a broken connection shows
 MAX_STOP_STRINGS = 16
+MAX_STOP_CHARS = 1024  # of one: each token is compared with all of it
 
 
 class ApiError(Exception):
@@ -170,6 +171,8 @@ class ChatRequest(_Ignoring):
     def _stop_strings(self) -> Self:
         if len(self.stop_strings) > MAX_STOP_STRINGS:
             raise ValueError(f"{len(self.stop_strings)} stop strings; at most {MAX_STOP_STRINGS} are possible")
+        if (longest := max(map(len, self.stop_strings), default=0)) > MAX_STOP_CHARS:
+            raise ValueError(f"a stop string of {longest:,} characters; at most {MAX_STOP_CHARS:,} are possible")
         if "" in self.stop_strings:
             raise ValueError("an empty stop string would end every answer at once")
         return self

@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 
 EXIT_STOPPED = 0
 EXIT_FAILED = 2
+MOST_COMMAND_BYTES = 1 << 16
 POLL_S = 0.2  # Windows delivers Ctrl-C only between waits
 STOP_PATIENCE_S = 3.0  # a step in progress may take longer; the end of the process frees what it holds
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -101,14 +102,18 @@ class EngineProcess:
 
     def _obey(self, has_parent: bool) -> None:
         """Read commands; the end of the pipe means that the launcher is gone, if there ever was one."""
-        if sys.stdin is not None:
-            for line in sys.stdin.buffer:
-                try:
-                    decode_command(line)
-                except WireError as error:
-                    log.warning("%s", error.sentence)
-                    continue
-                self.request_stop()
+        while sys.stdin is not None and (line := sys.stdin.buffer.readline(MOST_COMMAND_BYTES)):
+            if len(line) == MOST_COMMAND_BYTES:
+                log.warning(
+                    "what comes in is no command but more than %d B in one line; it is not read any further", len(line)
+                )
+                break
+            try:
+                decode_command(line)
+            except WireError as error:
+                log.warning("%s", error.sentence)
+                continue
+            self.request_stop()
         if has_parent:
             self.request_stop()
 

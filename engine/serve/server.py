@@ -7,6 +7,7 @@ import threading
 import uvicorn
 from fastapi import FastAPI
 
+from engine.serve.connections import BoundedProtocol
 from engine.serve.problems import PortTakenError
 
 HOST = "127.0.0.1"
@@ -36,7 +37,7 @@ class HttpServer:
         self._listening = listening
         config = uvicorn.Config(
             app,
-            http="h11",
+            http=BoundedProtocol,
             ws="none",
             lifespan="off",
             log_config=None,

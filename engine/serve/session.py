@@ -36,6 +36,7 @@ LoadModel = Callable[[Report, Callable[[], bool]], "LanguageModel"]
 Status = Literal["loading", "ready", "stopping"]
 
 RETRY_AFTER_S = 2
+MOST_WAITING = 128  # half of the connections, so that others can ask how it goes
 LOOK_AFTER_S = 30.0  # an idle engine looks this often whether its books agree
 
 
@@ -96,6 +97,7 @@ class Session:
         loaded = self._ready()
         prompt_ids = loaded.prompts.token_ids(asked.messages, cancelled)
         answer_room(len(prompt_ids), loaded.model.context_tokens, asked.answer_limit)
+        _check_vocabulary(prompt_ids, loaded.model.vocab_size)
         return GenerationRequest(
             request_id=request_id,
             prompt_ids=prompt_ids,
@@ -113,8 +115,10 @@ class Session:
         """Put a request in line. `accepted_s`: when it came in, by `time.monotonic`.
 
         Raises:
-            ApiError: 503, the engine is stopping.
+            ApiError: 503, the engine is stopping, or very many wait already.
         """
+        if self.waiting >= MOST_WAITING:
+            raise ApiError(503, f"{MOST_WAITING} requests wait already.", code="busy")
         job = Job(request, accepted_s, listener)
         if not self._line.put(job):
             raise _stopping()
@@ -268,6 +272,21 @@ class Session:
         else:
             job.listener.done(outcome)
         return outcome.finish_reason != "cancelled"
+
+
+def _check_vocabulary(prompt_ids: tuple[int, ...], vocab_size: int) -> None:
+    """On a GPU a token that the model does not have would end the engine, not the request.
+
+    Raises:
+        ApiError: 400, the tokenizer has more tokens than the model.
+    """
+    if (largest := max(prompt_ids)) >= vocab_size:
+        raise ApiError(
+            400,
+            f"The tokenizer makes token {largest:,} of these messages; the model knows {vocab_size:,}."
+            " Its tokenizer files do not belong to it.",
+            code="tokenizer",
+        )
 
 
 def _stopped() -> AnswerFailedError:

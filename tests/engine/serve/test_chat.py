@@ -315,7 +315,7 @@ def test_a_body_longer_than_any_conversation_is_not_read_to_its_end(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served = serve()
-    monkeypatch.setattr("engine.serve.http.MOST_BODY_BYTES", 1000)
+    monkeypatch.setattr("engine.serve.bodies.MOST_BYTES", 1000)
     refused = served.chat("x" * 2000)
     assert refused.status_code == 413
     assert "1,000 B" in refused.json()["error"]["message"]

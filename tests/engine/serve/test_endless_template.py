@@ -9,6 +9,7 @@ import httpx
 import pytest
 from typing_extensions import override
 
+from engine.contract.errors import ContextTooLongError
 from engine.serve import messages, template_meter
 from engine.serve.messages import PromptMaker
 from engine.serve.openai import ApiError, ChatMessage
@@ -112,4 +113,10 @@ def test_the_turn_that_is_refused_is_named_as_far_as_that_is_found_within_the_li
 def test_a_client_that_hangs_up_is_heard_while_long_text_is_counted() -> None:
     asked = itertools.count()
     with pytest.raises(messages.PromptCancelledError):
-        PromptMaker(byte_tokenizer(), 16)._refuse_if_huge("a" * 1_000_000, lambda: next(asked) > 2)
+        PromptMaker(byte_tokenizer(), 60_000)._refuse_if_huge("a" * 1_000_000, lambda: next(asked) > 0)
+
+
+def test_a_text_that_is_far_too_long_is_told_by_its_first_pieces() -> None:
+    asked = itertools.count()
+    with pytest.raises(ContextTooLongError, match="has 10000000 tokens"):
+        PromptMaker(byte_tokenizer(), 16)._refuse_if_huge("a" * 10_000_000, lambda: next(asked) > 3)
