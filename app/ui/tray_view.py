@@ -5,7 +5,7 @@ from typing import Literal
 
 from app.core.session import EngineStage, SessionState
 from app.orphans.verdicts import Orphan
-from app.ui.wording import counts, over_minutes, percent, tokens
+from app.ui.wording import counts, over_minutes, percent, short_name, tokens
 from engine.contract.plan import MemoryPlan, Pool, Tier
 from engine.contract.units import gib
 
@@ -151,7 +151,7 @@ def _facts(session: SessionState, plan: MemoryPlan) -> str:
 
 
 def _items(inputs: TrayInputs) -> tuple[TrayItem, ...]:
-    session, name = inputs.session, inputs.model_name or "no model"
+    session, name = inputs.session, short_name(inputs.model_name or "no model")
     opening = TrayItem("Open Splitpin", "open", strong=True)
     quitting = TrayItem("Quit Splitpin and stop engine" if session.running else "Quit Splitpin", "quit")
     if session.stage is EngineStage.READY:

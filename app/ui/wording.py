@@ -19,6 +19,8 @@ TIER_EXPLAINED = {
     Tier.PAGEABLE: "pageable RAM, the system may move it to disk",
 }
 
+LONGEST_NAME = 36
+
 
 def tokens(count: int) -> str:
     """ "33,792 tokens"."""
@@ -55,6 +57,11 @@ def shortened(name: str, longest: int) -> str:
         return name
     half = (longest - 1) // 2
     return f"{name[:half]}…{name[-half:]}"
+
+
+def short_name(name: str) -> str:
+    """A model's name where more is to be said beside it."""
+    return shortened(name, LONGEST_NAME)
 
 
 def rough_duration(seconds: float) -> str:

@@ -7,7 +7,7 @@ from app.link.chat_flow import TOO_LONG
 from app.link.stream import NO_ANSWER
 from app.ui import notices
 from app.ui.notices import Action, Notice, of_problem
-from app.ui.wording import counts, percent, tokens
+from app.ui.wording import counts, percent, short_name, tokens
 from engine.contract.errors import Problem
 from engine.contract.plan import Tier
 
@@ -35,17 +35,18 @@ def session_line(state: SessionState) -> str:
     plan = state.plan
     if plan is None:
         return stage_words(state)
+    name = short_name(state.model_name or "")
     if state.stage is EngineStage.LOADING:
-        return f"{state.model_name} · engine is loading, {percent(state.share_loaded)}"
+        return f"{name} · engine is loading, {percent(state.share_loaded)}"
     if state.stage is not EngineStage.READY:
-        return f"{state.model_name} · {stage_words(state).removeprefix('The ')}"
+        return f"{name} · {stage_words(state).removeprefix('The ')}"
     if state.change is not None:
-        return f"{state.model_name} · {change_words(state)}"
+        return f"{name} · {change_words(state)}"
     if state.residency is None:
         per_tier = {tier: plan.layers_in(tier) for tier in Tier}
     else:
         per_tier = {tier: state.residency.settled_count(tier) for tier in Tier}
-    return f"{state.model_name} · {tokens(plan.context_tokens)} · {counts(per_tier)}"
+    return f"{name} · {tokens(plan.context_tokens)} · {counts(per_tier)}"
 
 
 def change_words(state: SessionState) -> str:
@@ -60,7 +61,7 @@ def change_words(state: SessionState) -> str:
 def stage_words(state: SessionState) -> str:
     """ "The engine is stopped"; when ready, which model is."""
     if state.stage is EngineStage.READY:
-        return f"{state.model_name or 'The engine'} is ready"
+        return f"{short_name(state.model_name or 'The engine')} is ready"
     return _STAGE_WORDS[state.stage]
 
 

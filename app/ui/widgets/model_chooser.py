@@ -12,10 +12,9 @@ from app.ui.theme import Theme, Weight, ui_font
 from app.ui.widgets.action_button import ActionButton
 from app.ui.widgets.label import no_mnemonic, plain_tip
 from app.ui.widgets.menu import round_menu
-from app.ui.wording import shortened
+from app.ui.wording import short_name, shortened
 
 _LONGEST_NAME = 48
-_LONGEST_SHOWN = 36  # on the button, which leaves room for what the model is
 
 
 class ModelChooser(ActionButton):
@@ -44,9 +43,7 @@ class ModelChooser(ActionButton):
             return
         self._shown = shown
         name = "Choose a model" if current is None else current.name
-        self.show_as(
-            shortened(name, _LONGEST_SHOWN), icon="chevron-down", kind="chooser", hint="Choose a model (Ctrl+L)"
-        )
+        self.show_as(short_name(name), icon="chevron-down", kind="chooser", hint="Choose a model (Ctrl+L)")
         if current is not None:
             self.setToolTip(plain_tip(f"{current.folder}\nChoose a model (Ctrl+L)"))
         self.setAccessibleName(f"Model: {name}")

@@ -30,6 +30,13 @@ def test_the_header_counts_what_settled_not_what_was_asked() -> None:
     assert session_line(SessionState()) == "The engine is stopped"
 
 
+def test_a_long_name_leaves_room_for_what_is_said_of_the_engine() -> None:
+    called = "Qwen3-Next-480B-A35B-Thinking-2507-Instruct-UD-Q4_K_XL-00001-of-00003"
+    line = session_line(replace(samples.loading().session, called=called))
+    assert line.startswith("Qwen3-Next-") and line.endswith("of-00003 · engine is loading, 59 %")
+    assert len(stage_words(replace(samples.ready().session, called=called))) < 50
+
+
 def test_the_header_says_that_the_split_is_being_changed_and_what_comes_first() -> None:
     answering = samples.answering().session
     assert answering.plan is not None

@@ -6,7 +6,7 @@ import pytest
 
 from app.core.session import EngineStage, SessionState
 from app.ui.split_inputs import SplitInputs
-from app.ui.tray_view import LONGEST_TIP, Glyph, TrayInputs, TrayView, tip, tray, utf16_units
+from app.ui.tray_view import LONGEST_CAPTION, LONGEST_TIP, Glyph, TrayInputs, TrayView, tip, tray, utf16_units
 from engine.contract.plan import Tier
 from tests.app.ui import samples
 from tests.app.ui.test_notices import an_orphan
@@ -105,6 +105,11 @@ def test_after_an_error_start_is_the_change_that_avoids_it() -> None:
     assert [(item.text, item.enabled) for item in items if item.id in ("start", "restart")] == [
         ("Start with 40 pinned layers", True)
     ]
+
+
+def test_a_long_name_makes_no_wide_menu() -> None:
+    view = of(replace(samples.ready(), model_name=LONG_NAME))
+    assert max(map(len, texts(view))) <= LONGEST_CAPTION
 
 
 def test_loading_can_be_cancelled() -> None:
