@@ -4,7 +4,12 @@
 #include "vectors.h"
 
 #include "formats/q4_0.h"
+#include "formats/q4_1.h"
+#include "formats/q5_0.h"
+#include "formats/q5_1.h"
 #include "formats/q8_0.h"
+#include "formats/q2_k.h"
+#include "formats/q3_k.h"
 #include "formats/q4_k.h"
 #include "formats/q5_k.h"
 #include "formats/q6_k.h"
@@ -29,7 +34,12 @@
 
 static const struct format formats[] = {
     FORMAT(q4_0),
+    FORMAT(q4_1),
+    FORMAT(q5_0),
+    FORMAT(q5_1),
     FORMAT(q8_0),
+    FORMAT(q2_k),
+    FORMAT(q3_k),
     FORMAT(q4_k),
     FORMAT(q5_k),
     FORMAT(q6_k),

@@ -50,11 +50,6 @@ static ALWAYS_INLINE f32x32 first_of(f32x32 v, size_t count) {
     return load_some_floats(all, count);
 }
 
-static ALWAYS_INLINE f32x32 minus_halves(f32x32 values, float first, float last) {
-    EACH_PART values.part[part] = VF(sub_ps)(values.part[part], VF(set1_ps)(part < PARTS / 2 ? first : last));
-    return values;
-}
-
 static ALWAYS_INLINE f32x32 divided(f32x32 values, float divisor) {
     EACH_PART values.part[part] = VF(div_ps)(values.part[part], VF(set1_ps)(divisor));
     return values;
@@ -112,6 +107,7 @@ static inline struct tiles tiles_of(const struct matrix *m) {
 #define INTEGERS __m512i
 #define AND_INTEGERS _mm512_and_si512
 #define LOAD_INTEGERS(p) _mm512_loadu_si512(p)
+#define STORE_INTEGERS(p, v) _mm512_storeu_si512(p, v)
 #define BITS_DOWN(bits) ((unsigned)(bits))
 #define AS_FLOATS _mm512_castsi512_ps
 #define WIDEN_U16(p) _mm512_cvtepu16_epi32(load32(p))
@@ -121,6 +117,7 @@ static inline struct tiles tiles_of(const struct matrix *m) {
 #define INTEGERS __m256i
 #define AND_INTEGERS _mm256_and_si256
 #define LOAD_INTEGERS load32
+#define STORE_INTEGERS(p, v) _mm256_storeu_si256((__m256i *)(void *)(p), v)
 #define BITS_DOWN(bits) (bits)
 #define AS_FLOATS _mm256_castsi256_ps
 #define WIDEN_U16(p) _mm256_cvtepu16_epi32(load16(p))

@@ -75,6 +75,15 @@ static ALWAYS_INLINE __m256i paired_nibbles(const uint8_t *p) {
     return _mm256_and_si256(_mm256_or_si256(wide, _mm256_slli_epi16(wide, 4)), _mm256_set1_epi8(15));
 }
 
+/* `value` in each byte whose bit is set, of 32 bits with the lowest first; 0 in the others. */
+static ALWAYS_INLINE __m256i where_set(const uint8_t *bits, char value) {
+    const __m256i places = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+    const __m256i masks = _mm256_set1_epi64x((long long)0x8040201008040201);
+    __m256i spread = _mm256_shuffle_epi8(_mm256_set1_epi32((int)load_u32(bits)), places);
+    __m256i set = _mm256_cmpeq_epi8(_mm256_and_si256(spread, masks), masks);
+    return _mm256_and_si256(set, _mm256_set1_epi8(value));
+}
+
 /* table[number] for 32 numbers below 16. */
 static ALWAYS_INLINE __m256i look_up(__m256i numbers, __m128i table) {
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), numbers);
@@ -154,6 +163,12 @@ static ALWAYS_INLINE f32x32 times_halves(f32x32 values, float first, float last)
 
 static ALWAYS_INLINE f32x32 minus(f32x32 values, float less) {
     EACH_PART values.part[part] = VF(sub_ps)(values.part[part], VF(set1_ps)(less));
+    return values;
+}
+
+/* Another number for the first 16 and the last 16. */
+static ALWAYS_INLINE f32x32 minus_halves(f32x32 values, float first, float last) {
+    EACH_PART values.part[part] = VF(sub_ps)(values.part[part], VF(set1_ps)(part < PARTS / 2 ? first : last));
     return values;
 }
 

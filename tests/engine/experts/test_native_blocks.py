@@ -20,7 +20,9 @@ from tests.support.native_matrices import (
 )
 
 SETS = instruction_sets()
-TYPES = ("Q4_0", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4")
+TYPES = (
+    "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4",
+)  # fmt: skip
 SIZES = ((1, 256), (7, 512), (33, 768), (300, 256))
 
 
