@@ -46,6 +46,7 @@ class TradeCard(Card):
         self.speed.measure_wanted.connect(self.measure_wanted)
         self._numbers = QHBoxLayout()
         self._numbers.setSpacing(_GAP_PX)
+        self._numbers.addStrut(self.speed.sizeHint().height())  # nothing below moves where no speed can be told
         for tile in (*self.tiles, self.speed):
             self._numbers.addWidget(tile)
         self._left = Label("", 12, Weight.Medium, role="muted")

@@ -33,3 +33,19 @@ def test_columns_stay_where_they_are_from_one_end_of_the_slider_to_the_other(
         gallery.settle(qapp)
         places.add(tuple(tile.mapTo(page, QPoint(0, 0)).x() for tile in (*page.trade.tiles, page.trade.speed)))
     assert len(places) == 1
+
+
+def test_the_cards_stay_where_they_are_from_a_split_to_one_that_does_not_fit_and_while_the_engine_loads(
+    qapp: QApplication, qtbot: QtBot, theme: Theme, tmp_path: Path
+) -> None:
+    window = gallery.build(theme, gallery.Scene(samples.stopped()), tmp_path)
+    qtbot.addWidget(window)
+    window.show()
+    page = window.findChild(SplitPage)
+    assert page is not None
+    places = set()
+    for inputs in (samples.stopped(), samples.over(), samples.loading(), samples.ready(), samples.answering()):
+        page.show_view(present(inputs))
+        gallery.settle(qapp)
+        places.add((page.trade.y(), page.layers.y(), page.memory.y(), page.trade.slider.y()))
+    assert len(places) == 1
