@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from PySide6.QtCore import QObject, Signal
-from PySide6.QtGui import QGuiApplication
 
 from app.core.learned import Experience
 from app.core.library import Library, ModelEntry
@@ -23,18 +22,17 @@ from app.link.plan_apply import PlanApply
 from app.link.store import SessionStore
 from app.planning.wishes import Wishes
 from app.ui import crash_fix as crash_fixes
-from app.ui import split_notices as said
 from app.ui.change_desk import CHANGE, ChangeDesk
-from app.ui.engine_notices import END_ENGINE, STOP_ENGINE
 from app.ui.measure_desk import MeasureDesk
 from app.ui.model_desk import ModelDesk
-from app.ui.notices import DISMISS, Notice, of_problem
+from app.ui.notice_desk import NoticeDesk
+from app.ui.notices import Notice, of_problem
 from app.ui.orphan_desk import OrphanDesk
 from app.ui.pages.split_page import SplitPage
 from app.ui.plan_desk import LONGEST, PlanDesk
 from app.ui.reports import Reports
 from app.ui.split_inputs import SplitInputs
-from app.ui.split_plan import gain, left_over
+from app.ui.split_plan import left_over
 from app.ui.split_presenter import present
 from app.ui.start_desk import StartDesk
 from engine.contract.errors import SplitpinError
@@ -94,7 +92,6 @@ class SplitDesk(QObject):
         self._background = background
         self._read_facts = read_facts
         self._clock = clock
-        self._can_open_page_file = can_open_page_file
         self._inputs = SplitInputs(session=store.state)
         self._closed = False
         is_fixed: Callable[[], bool] = lambda: not self._inputs.adjustable  # noqa: E731 - for two of its parts
@@ -106,6 +103,19 @@ class SplitDesk(QObject):
         self._change = ChangeDesk(store, self._models, self._plans, plan_apply, background, read_facts, self)
         self._once: dict[str, Any] = {}  # wishes for the start that is on its way, and for no other
         self.measuring = MeasureDesk(measurement, self)
+        self._notices = NoticeDesk(
+            lambda: self._inputs,
+            self._models,
+            self._plans,
+            self.left_over,
+            self._start,
+            self._change,
+            self.measuring,
+            self._reports,
+            clock=clock,
+            can_open_page_file=can_open_page_file,
+            parent=self,
+        )
         self._connect_page(page)
         self._models.chosen.connect(self._model_chosen)
         self._models.read.connect(self._plans.plan)
@@ -129,6 +139,7 @@ class SplitDesk(QObject):
         self._change.reported.connect(self.report)
         self._change.outdated.connect(lambda: self._reports.forget(CHANGE))
         self._reports.changed.connect(self._show)
+        self._connect_notices(self._notices)
         self.measuring.changed.connect(self._show)
         self.measuring.read_wanted.connect(self.read_machine)
         self.measuring.reported.connect(self.report)
@@ -146,7 +157,18 @@ class SplitDesk(QObject):
         page.cancel_wanted.connect(self.measuring.cancel)
         page.model_wished.connect(self._models.choose)
         page.add_model_wanted.connect(self.add_model_wanted)
-        page.notice_acted.connect(self._acted)
+        page.notice_acted.connect(self._notices.act)
+
+    def _connect_notices(self, notices: NoticeDesk) -> None:
+        notices.acted.connect(self._show)
+        notices.start_wanted.connect(self._start_with)
+        notices.stop_wanted.connect(self.stop)
+        notices.end_wanted.connect(self.end_wanted)
+        notices.read_wanted.connect(self.read_machine)
+        notices.port_wished.connect(self.port_wished)
+        notices.remove_model_wanted.connect(self.remove_model_wanted)
+        notices.log_wanted.connect(self.log_wanted)
+        notices.page_file_wanted.connect(self.page_file_wanted)
 
     # -- what others ask ------------------------------------------------------------------------------------------
 
@@ -285,75 +307,25 @@ class SplitDesk(QObject):
         self._show()
         self._change.follow(session)
 
-    # -- notices --------------------------------------------------------------------------------------------------
-
-    def _deeds(self) -> dict[str, Callable[[], object]]:
-        """What the buttons of notices do; those that follow a fix of the plan are in `_acted`."""
-        return {
-            crash_fixes.START: self.start,
-            crash_fixes.START_WITH: self._start_changed,
-            crash_fixes.OPEN_PAGE_FILE: self.page_file_wanted.emit,
-            crash_fixes.USE_PORT: lambda: self.port_wished.emit(said.fixing_port(self._inputs)),
-            said.START_ANYWAY: self._start.go_on,
-            said.LARGEST: lambda: self.wish_context(None),
-            said.READ_MACHINE: self.read_machine,
-            said.MEASURE: lambda: self.measuring.measure(self._inputs),
-            said.READ_AGAIN: self._models.read_again,
-            said.REMOVE: lambda: self.remove_model_wanted.emit(self._models.folder),
-            said.OPEN_LOG: lambda: self.log_wanted.emit(said.log_file(self._inputs)),
-            said.LIMIT_PINS: lambda: self._plans.keep_limit(said.granted_pin_bytes(self._inputs)),
-            said.FREE_CHOICES: self._plans.free_choices,
-            said.LIFT_LIMIT: lambda: self._plans.keep_limit(None),
-            STOP_ENGINE: self.stop,
-            END_ENGINE: self.end_wanted.emit,
-            CHANGE: self._change.act,
-            said.END: self.left_over.end_first,
-            said.END_ASKED: self.left_over.end_asked,
-            said.KEEP: self.left_over.keep_asked,
-        }
-
-    def _acted(self, notice: Notice, action: str) -> None:
-        if action == DISMISS:
-            self.left_over.forget_refusal()
-            self._reports.dismiss(notice)
-        elif action == crash_fixes.COPY_DETAILS:
-            QGuiApplication.clipboard().setText(f"{notice.title}\n{notice.text}\n{notice.details}")
-        elif (fix := said.fix_of(self._inputs, action)) is None:
-            self._deeds()[action]()
-        elif fix.change == "end_process":
-            self.left_over.end_pids([pid for pid in fix.numbers.values() if isinstance(pid, int)])
-        else:
-            self._wishing(lambda: self._plans.follow(fix))
-        self._show()
-
-    def _start_changed(self) -> None:
-        """Start with what avoids the crash that is shown."""
-        if (fix := self._crash_fix()) is None:
-            return
-        if "pinned_layers" in fix.wishes:  # the page shows that, and takes it back
-            self._wishing(lambda: self._plans.wish(**fix.wishes))
-        self._start_with(fix.wishes)
+    # -- what is shown -------------------------------------------------------------------------------------------
 
     @property
     def restart_words(self) -> str:
         """What starts the engine again after an error, such as "Start with 41 pinned layers"; empty: plain Start."""
-        fix = self._crash_fix()
+        fix = self._notices.crash_fix
         return "" if fix is None or fix.action.id != crash_fixes.START_WITH else fix.action.label
 
     def restart(self) -> None:
         """Start again, with the smallest change that avoids the error where there is one."""
         if self.restart_words:
-            self._start_changed()
+            self._notices.start_changed()
         else:
             self.start()
-
-    def _crash_fix(self) -> crash_fixes.CrashFix | None:
-        return crash_fixes.crash_fix(self._inputs, self._plans.question, can_open_page_file=self._can_open_page_file)
 
     def _show(self) -> None:
         if self._closed:  # other threads may have news on their way; the page may be gone before they arrive
             return
-        found, question, ours = self._plans.answer, self._plans.question, self.left_over.ours
+        found = self._plans.answer
         self._inputs = replace(
             self._inputs,
             model_name=None if self._models.entry is None else self._models.entry.name,
@@ -374,21 +346,5 @@ class SplitDesk(QObject):
         )
         self._page.show_models(self._models.entries, self._models.entry)
         self._page.show_view(present(self._inputs))
-        self._page.show_notices(
-            said.compose(
-                said.NoticeInputs(
-                    self._inputs,
-                    self._clock(),
-                    largest_context=found.largest_context,
-                    orphans=self.left_over.orphans,
-                    gain=gain(question, ours) if ours and question is not None else "",
-                    refused=self.left_over.refused,
-                    asked=self.left_over.asked,
-                    ending=self.left_over.ending,
-                    reports=self._reports.notices,
-                    removable=self._models.removable,
-                    crash_fix=self._crash_fix(),
-                )
-            )
-        )
+        self._page.show_notices(self._notices.notices)
         self.changed.emit()

@@ -196,11 +196,12 @@ def test_an_engine_that_hangs_is_ended_from_the_tray(
         kit.desk.start()
         kit.wait_for("ready")
         kit.store.apply(StepStalled(request_id="a", phase="decode", running_s=130, limit_s=120))
-        badges = [app.tray._view.glyph.badge] if app.tray._view is not None else []
+        hanging = app.tray._view
         app.shell.act("end_engine")
         kit.wait_for("stopped")
-        badges.append(app.tray._view.glyph.badge)
-        assert badges == ["warn", ""]
+        ended = app.tray._view
+        assert hanging is not None and ended is not None
+        assert (hanging.glyph.badge, ended.glyph.badge) == ("warn", "")
         app.tray.close()
 
 
