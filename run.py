@@ -295,6 +295,8 @@ def prepare_kernels(*, again: bool) -> None:
         again: try although it failed within the last day.
     """
     command = [str(venv_python()), "-m", "engine.native.build"]
+    if os.environ.get("SPLITPIN_KERNELS", "").strip().lower() == "off":  # nor does the engine load them
+        return
     if _run_quietly([*command, "--check"]).returncode == 0:
         return
     failed = VENV / "splitpin-kernels-failed.txt"

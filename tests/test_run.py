@@ -269,6 +269,16 @@ def test_kernels_that_are_there_are_not_mentioned(project: Path, capsys: pytest.
 
 
 @posix_only
+def test_kernels_that_nobody_wants_are_not_built(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stand_in(run.venv_python(), "exit 1")
+    monkeypatch.setenv("SPLITPIN_KERNELS", "off")
+    run.prepare_kernels(again=True)
+    assert capsys.readouterr().err == ""
+
+
+@posix_only
 def test_kernels_that_cannot_be_built_are_told_and_not_tried_at_every_start(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
