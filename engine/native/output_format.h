@@ -6,9 +6,11 @@
      struct my_format_tables                       what is looked up, ready in registers
      my_format_tables(m)                           makes it
      struct my_format_run                          the numbers of 8 columns and 32 rows
-     my_format_open(m, p, row, column)             opens one; what lies outside of the matrix is anything
+     my_format_open(m, p, row, column, inside)     opens one; `inside`: all 32 rows are in the matrix, else what lies
+                                                   outside is anything
      my_format_column(tables, run, i)              32 numbers of its column i
      my_format_zeros(m, p, tables, group, row)     32 zero points of a group
+     my_format_turned(m, p, row, column, numbers)  bytes [32 rows, 32 columns]: their numbers
 
    32 rows are computed at a time, and pieces of work begin at multiples of them. Columns may be in groups in any order;
    where the file gives a group that does not exist, there are no weights: all are NaN. */
@@ -20,7 +22,7 @@
    other. */
 static ALWAYS_INLINE void IN(block)(const struct matrix *m, const struct pieces *p, const struct groups *groups,
                                     const struct IN(tables) *tables, const float *x, float *out, size_t out_stride,
-                                    size_t row, const int tokens, const int ordered) {
+                                    size_t row, const int tokens, const int ordered, const int inside) {
     const size_t columns = (size_t)m->columns;
     f32x32 sums[8] = {0};
     for (size_t column = 0; column < columns;) {
@@ -29,7 +31,7 @@ static ALWAYS_INLINE void IN(block)(const struct matrix *m, const struct pieces 
         if (end > columns) end = columns;
         f32x32 zeros = IN(zeros)(m, p, tables, group, row), scales = group_scales(groups, p, group, row);
         for (; column < end; column += 8) {
-            const struct IN(run) run = IN(open)(m, p, row, column);
+            const struct IN(run) run = IN(open)(m, p, row, column, inside);
             UNROLLED for (int i = 0; i < 8; i++) {
                 if (ordered && i) {
                     const size_t other = group_of(groups, column + (size_t)i);
@@ -55,8 +57,9 @@ static ALWAYS_INLINE void IN(blocks)(const struct matrix *m, const struct pieces
                                      const struct IN(tables) *tables, const float *x, float *out, size_t out_stride,
                                      size_t first, size_t last, const int tokens) {
     for (size_t row = first; row < last; row += 32)
-        if (groups->ordered) IN(block)(m, p, groups, tables, x, out, out_stride, row, tokens, 1);
-        else IN(block)(m, p, groups, tables, x, out, out_stride, row, tokens, 0);
+        if (row + 32 > groups->rows) IN(block)(m, p, groups, tables, x, out, out_stride, row, tokens, 1, 0);
+        else if (groups->ordered) IN(block)(m, p, groups, tables, x, out, out_stride, row, tokens, 1, 1);
+        else IN(block)(m, p, groups, tables, x, out, out_stride, row, tokens, 0, 1);
 }
 
 static void IN(product)(const struct matrix *m, const struct pieces *p, const float *x, int tokens, float *out,
@@ -73,36 +76,58 @@ static void IN(product)(const struct matrix *m, const struct pieces *p, const fl
     }
 }
 
+/* Eight columns of 32 rows, in groups of any order. */
+static ALWAYS_INLINE void IN(unpack_8)(const struct matrix *m, const struct pieces *p, const struct groups *groups,
+                                       const struct IN(tables) *tables, size_t row, size_t column, void *out,
+                                       enum number type, size_t out_stride) {
+    const struct IN(run) run = IN(open)(m, p, row, column, 0);
+    float weights[8 * 32];
+    UNROLLED for (int i = 0; i < 8; i++) {
+        const size_t group = group_of(groups, column + (size_t)i);
+        const f32x32 zeros = IN(zeros)(m, p, tables, group, row), scales = group_scales(groups, p, group, row);
+        const f32x32 numbers = IN(column)(tables, &run, i);
+        store_numbers(weights, 32 * (size_t)i, FLOAT32, times_each(minus_each(numbers, zeros), scales));
+    }
+    for (size_t i = 0; i < 32; i += 8) {
+        __m256 turned[8];
+        turn(weights + i, turned);
+        UNROLLED for (size_t j = 0; j < 8; j++)
+            if (row + i + j < groups->rows)
+                store_8(out, place_of(m, row + i + j) * out_stride + column, type,
+                        groups->broken ? _mm256_set1_ps(NOT_A_NUMBER) : turned[j]);
+    }
+}
+
+/* 32 columns of one group, of 32 rows: whole cache lines of each row are written. */
+static ALWAYS_INLINE void IN(unpack_32)(const struct matrix *m, const struct pieces *p, const struct groups *groups,
+                                        const struct IN(tables) *tables, size_t row, size_t column, void *out,
+                                        const enum number type, size_t out_stride) {
+    const size_t group = group_of(groups, column);
+    uint8_t numbers[32 * 32];
+    float zeros[32], scales[32];
+    IN(turned)(m, p, row, column, numbers);
+    store_numbers(zeros, 0, FLOAT32, IN(zeros)(m, p, tables, group, row));
+    store_numbers(scales, 0, FLOAT32, group_scales(groups, p, group, row));
+    for (size_t i = 0; i < 32 && row + i < groups->rows; i++)
+        store_numbers(out, place_of(m, row + i) * out_stride + column, type,
+                      times(minus(floats_of_u8(load32(numbers + 32 * i)), zeros[i]), scales[i]));
+}
+
 static void IN(unpack)(const struct matrix *m, const struct pieces *p, void *out, enum number type, size_t out_stride,
                        size_t first, size_t last) {
     const struct groups groups = groups_of(m, p);
     const struct IN(tables) tables = IN(tables)(m);
     const size_t columns = (size_t)m->columns;
+    const int by_32 = !groups.ordered && (groups.wide % 32 == 0 || groups.count == 1);
     for (size_t row = first; row < last; row += 32) {
-        const size_t rows = groups.rows - row < 32 ? groups.rows - row : 32;
-        size_t known = groups.count;
-        f32x32 zeros = all_floats(0.0f), scales = zeros;
-        for (size_t column = 0; column < columns; column += 8) {
-            const struct IN(run) run = IN(open)(m, p, row, column);
-            float weights[8 * 32];
-            UNROLLED for (int i = 0; i < 8; i++) {
-                const size_t group = group_of(&groups, column + (size_t)i);
-                if (group != known) {
-                    zeros = IN(zeros)(m, p, &tables, group, row), scales = group_scales(&groups, p, group, row);
-                    known = group;
-                }
-                const f32x32 numbers = IN(column)(&tables, &run, i);
-                store_numbers(weights, 32 * (size_t)i, FLOAT32, times_each(minus_each(numbers, zeros), scales));
-            }
-            for (size_t i = 0; i < rows; i += 8) {
-                __m256 turned[8];
-                turn(weights + i, turned);
-                UNROLLED for (size_t j = 0; j < 8; j++)
-                    if (i + j < rows)
-                        store_8(out, place_of(m, row + i + j) * out_stride + column, type,
-                                groups.broken ? _mm256_set1_ps(NOT_A_NUMBER) : turned[j]);
-            }
+        size_t column = 0;
+        for (; by_32 && columns - column >= 32; column += 32) {
+            if (type == FLOAT32) IN(unpack_32)(m, p, &groups, &tables, row, column, out, FLOAT32, out_stride);
+            if (type == BFLOAT16) IN(unpack_32)(m, p, &groups, &tables, row, column, out, BFLOAT16, out_stride);
+            if (type == FLOAT16) IN(unpack_32)(m, p, &groups, &tables, row, column, out, FLOAT16, out_stride);
         }
+        for (; column < columns; column += 8)
+            IN(unpack_8)(m, p, &groups, &tables, row, column, out, type, out_stride);
     }
 }
 

@@ -69,11 +69,12 @@ static ALWAYS_INLINE f32x32 plus_each(f32x32 values, f32x32 more) {
 /* Runs of 8 columns that memory is asked for ahead: their lines lie far apart. */
 #define RUNS_AHEAD 16
 
-/* Numbers of 4 or 8 bits, 32 of them from number `place` of `count` on; `some` holds them where there are fewer. */
+/* Numbers of 4 or 8 bits, 32 of them from number `place` of `count` on; `some` holds them where there are fewer.
+   `inside`: there are not. */
 static ALWAYS_INLINE const uint8_t *numbers_at(const uint8_t *from, size_t place, size_t count, size_t bits,
-                                               uint8_t *some) {
+                                               const int inside, uint8_t *some) {
     from += place * bits / 8;
-    if (count - place >= 32) return from;
+    if (inside || count - place >= 32) return from;
     copy_rest(some, from, (count - place) * bits / 8);
     return some;
 }
@@ -83,7 +84,7 @@ static ALWAYS_INLINE const uint8_t *numbers_from(const struct matrix *m, const u
                                                  uint8_t *some) {
     const size_t rows = (size_t)m->rows, wide = (size_t)m->tile_columns;
     const size_t groups = ((size_t)m->columns + wide - 1) / wide;
-    return numbers_at(from, group * rows + row, groups * rows, (size_t)m->bits, some);
+    return numbers_at(from, group * rows + row, groups * rows, (size_t)m->bits, 0, some);
 }
 
 /* The words of 32 rows from word `place` of `count` on, in which GPTQ has 8 or 4 columns each. */
@@ -91,16 +92,53 @@ struct words {
     INTEGERS part[PARTS];
 };
 
-static ALWAYS_INLINE struct words load_words(const uint8_t *from, size_t place, size_t count) {
+static ALWAYS_INLINE void store_words(uint32_t *to, struct words words) {
+    EACH_PART STORE_INTEGERS(to + LANES * part, words.part[part]);
+}
+
+static ALWAYS_INLINE struct words load_words(const uint8_t *from, size_t place, size_t count, const int inside) {
     struct words out;
     uint8_t copy[128];
     from += 4 * place;
-    if (count - place < 32) {
+    if (!inside && count - place < 32) {
         copy_some(copy, from, 4 * (count - place));
         from = copy;
     }
     EACH_PART out.part[part] = LOAD_INTEGERS(from + 4 * LANES * part);
     return out;
+}
+
+/* Sixteen bytes of sixteen rows, turned: each round puts rows beside those half of them further down. */
+static ALWAYS_INLINE void turn_bytes(__m128i *rows) {
+    __m128i before[16];
+    for (int round = 0; round < 4; round++) {
+        UNROLLED for (int i = 0; i < 16; i++) before[i] = rows[i];
+        UNROLLED for (int i = 0; i < 8; i++) {
+            rows[2 * i] = _mm_unpacklo_epi8(before[i], before[i + 8]);
+            rows[2 * i + 1] = _mm_unpackhi_epi8(before[i], before[i + 8]);
+        }
+    }
+}
+
+/* Four words of four rows, likewise. */
+static ALWAYS_INLINE void turn_words(__m128i *rows) {
+    const __m128i a = _mm_unpacklo_epi32(rows[0], rows[2]), b = _mm_unpackhi_epi32(rows[0], rows[2]);
+    const __m128i c = _mm_unpacklo_epi32(rows[1], rows[3]), d = _mm_unpackhi_epi32(rows[1], rows[3]);
+    rows[0] = _mm_unpacklo_epi32(a, c), rows[1] = _mm_unpackhi_epi32(a, c);
+    rows[2] = _mm_unpacklo_epi32(b, d), rows[3] = _mm_unpackhi_epi32(b, d);
+}
+
+/* Words [count, 32], four of them side by side for each of the 32: [32, count], `count` 4 or 8. */
+static ALWAYS_INLINE void turn_all_words(const uint32_t *from, const int count, uint8_t *to) {
+    for (int row = 0; row < 32; row += 4)
+        UNROLLED for (int first = 0; first < count; first += 4) {
+            __m128i words[4];
+            UNROLLED for (int i = 0; i < 4; i++)
+                words[i] = load16((const uint8_t *)(from + 32 * (first + i) + row));
+            turn_words(words);
+            UNROLLED for (int i = 0; i < 4; i++)
+                _mm_storeu_si128((__m128i *)(to + 4 * (count * (row + i) + first)), words[i]);
+        }
 }
 
 /* -- out ----------------------------------------------------------------------------------------------------------- */

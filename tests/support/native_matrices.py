@@ -139,24 +139,22 @@ class Placed:
         )
         return known.compile([matrix])
 
-    def unpack(self, instructions: str, dtype: torch.dtype) -> Tensor:
+    def unpack(self, known: NativeLibrary, dtype: torch.dtype) -> Tensor:
         """[rows, columns]; nothing else is written."""
         out = torch.full((self.outputs, self.packed.code.columns), UNTOUCHED, dtype=dtype)
-        with library(instructions) as known:
-            product = self.compile(known)
-            assert product is not None, f"{self.packed.code} is not known"
-            product.unpack(self._base, 0, out.data_ptr(), NUMBERS[dtype], out.shape[1], 2)
+        product = self.compile(known)
+        assert product is not None, f"{self.packed.code} is not known"
+        product.unpack(self._base, 0, out.data_ptr(), NUMBERS[dtype], out.shape[1], 2)
         return self._own(out.T).T.contiguous()
 
-    def product(self, instructions: str, rows: Tensor) -> Tensor:
+    def product(self, known: NativeLibrary, rows: Tensor) -> Tensor:
         """[T, columns] to [T, rows]; nothing else is written."""
         out = torch.full((rows.shape[0], self.outputs), UNTOUCHED)
-        with library(instructions) as known:
-            product = self.compile(known)
-            assert product is not None, f"{self.packed.code} is not known"
-            strips = torch.empty(2 * STRIP_ROWS * rows.shape[1] if len(rows) > FEW_ROWS else 0)
-            task = KernelTask(self._base, rows.data_ptr(), out.data_ptr(), 0, len(rows))
-            product.product([task], self.outputs, 2, strips.data_ptr())
+        product = self.compile(known)
+        assert product is not None, f"{self.packed.code} is not known"
+        strips = torch.empty(2 * STRIP_ROWS * rows.shape[1] if len(rows) > FEW_ROWS else 0)
+        task = KernelTask(self._base, rows.data_ptr(), out.data_ptr(), 0, len(rows))
+        product.product([task], self.outputs, 2, strips.data_ptr())
         return self._own(out)
 
     def _own(self, out: Tensor) -> Tensor:
@@ -207,9 +205,16 @@ def activations(tokens: int, columns: int) -> Tensor:
     return torch.randn(tokens, columns, generator=torch.Generator().manual_seed(tokens))
 
 
-def same_in_company(placed: Placed, instructions: str, counts: Sequence[int], columns: int) -> None:
-    """A row's product is the same, bit for bit, whichever rows are computed with it."""
-    rows = activations(max(counts), columns)
-    alone = torch.cat([placed.product(instructions, rows[one : one + 1].contiguous()) for one in range(len(rows))])
-    for count in counts:
-        assert_same_bits(placed.product(instructions, rows[:count].contiguous()), alone[:count])
+def assert_same_in_company(matrices: Sequence[Packed], sets: Sequence[str], counts: Sequence[int]) -> None:
+    """A row's product is the same, bit for bit, whichever rows are computed with it and by whatever instructions."""
+    first: list[Tensor] = []
+    for instructions in sets:
+        with library(instructions) as known:
+            for number, packed in enumerate(matrices):
+                placed, rows = Placed(packed), activations(max(counts), packed.code.columns)
+                alone = torch.cat([placed.product(known, row[None].contiguous()) for row in rows])
+                for count in counts:
+                    assert_same_bits(placed.product(known, rows[:count].contiguous()), alone[:count])
+                if instructions == sets[0]:
+                    first.append(alone)
+                assert_same_bits(alone, first[number])

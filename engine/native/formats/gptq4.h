@@ -28,11 +28,11 @@ static ALWAYS_INLINE struct gptq4_tables gptq4_tables(const struct matrix *m) {
 }
 
 static ALWAYS_INLINE struct gptq4_run gptq4_open(const struct matrix *m, const struct pieces *p, size_t row,
-                                                 size_t column) {
+                                                 size_t column, const int inside) {
     const size_t rows = (size_t)m->rows, place = column / 8 * rows + row;
     const uint8_t *ahead = p->weight + 4 * (place + RUNS_AHEAD * rows);
     prefetch(ahead), prefetch(ahead + 64);
-    return (struct gptq4_run){load_words(p->weight, place, rows * (size_t)m->columns / 8)};
+    return (struct gptq4_run){load_words(p->weight, place, rows * (size_t)m->columns / 8, inside)};
 }
 
 static ALWAYS_INLINE f32x32 gptq4_column(const struct gptq4_tables *tables, const struct gptq4_run *run, int i) {
@@ -53,6 +53,16 @@ static ALWAYS_INLINE f32x32 gptq4_zeros(const struct matrix *m, const struct pie
     if (!p->zero) return all_floats(8.0f);
     uint8_t some[32];
     return floats_of_nibbles(numbers_from(m, p->zero, group, row, some), &tables->zeros, IN_ORDER);
+}
+
+static ALWAYS_INLINE void gptq4_turned(const struct matrix *m, const struct pieces *p, size_t row, size_t column,
+                                       uint8_t *numbers) {
+    uint32_t words[4 * 32];
+    uint8_t turned[16 * 32];
+    UNROLLED for (size_t i = 0; i < 4; i++) store_words(words + 32 * i, gptq4_open(m, p, row, column + 8 * i, 0).words);
+    turn_all_words(words, 4, turned);
+    for (size_t i = 0; i < 32; i++)
+        _mm256_storeu_si256((__m256i *)(numbers + 32 * i), paired_nibbles(turned + 16 * i));
 }
 
 #include "../output_format.h"

@@ -17,11 +17,12 @@ static ALWAYS_INLINE struct gptq8_tables gptq8_tables(const struct matrix *m) {
 }
 
 static ALWAYS_INLINE struct gptq8_run gptq8_open(const struct matrix *m, const struct pieces *p, size_t row,
-                                                 size_t column) {
+                                                 size_t column, const int inside) {
     const size_t rows = (size_t)m->rows, place = column / 4 * rows + row, count = rows * (size_t)m->columns / 4;
     const uint8_t *ahead = p->weight + 4 * (place + RUNS_AHEAD * rows);
     prefetch(ahead), prefetch(ahead + 64), prefetch(ahead + 4 * rows), prefetch(ahead + 4 * rows + 64);
-    return (struct gptq8_run){{load_words(p->weight, place, count), load_words(p->weight, place + rows, count)}};
+    return (struct gptq8_run){
+        {load_words(p->weight, place, count, inside), load_words(p->weight, place + rows, count, inside)}};
 }
 
 static ALWAYS_INLINE f32x32 gptq8_column(const struct gptq8_tables *tables, const struct gptq8_run *run, int i) {
@@ -37,6 +38,16 @@ static ALWAYS_INLINE f32x32 gptq8_zeros(const struct matrix *m, const struct pie
     if (!p->zero) return all_floats(128.0f);
     uint8_t some[32];
     return floats_of_u8(_mm256_add_epi8(load32(numbers_from(m, p->zero, group, row, some)), tables->step));
+}
+
+static ALWAYS_INLINE void gptq8_turned(const struct matrix *m, const struct pieces *p, size_t row, size_t column,
+                                       uint8_t *numbers) {
+    uint32_t words[8 * 32];
+    UNROLLED for (size_t i = 0; i < 8; i += 2) {
+        const struct gptq8_run run = gptq8_open(m, p, row, column + 4 * i, 0);
+        store_words(words + 32 * i, run.words[0]), store_words(words + 32 * (i + 1), run.words[1]);
+    }
+    turn_all_words(words, 8, numbers);
 }
 
 #include "../output_format.h"
