@@ -53,6 +53,19 @@ class NewerChatStoreError(ChatStoreError):
         )
 
 
+class ChatExportError(SplitpinError):
+    """A chat could not be written into a file of its own."""
+
+    kind = "chat_export"
+
+    def __init__(self, file: Path, reason: str) -> None:
+        super().__init__(
+            f"The chat was not saved as {file}: {reason}.",
+            "Choose another folder, or make room on this drive.",
+            file=str(file),
+        )
+
+
 class ChatStoreSetAsideError(ChatStoreError):
     """A file that could not be opened was renamed and a new one was begun; `reason` says why."""
 

@@ -5,6 +5,7 @@ while its split is being changed, or while another chat is answered, waits its t
 """
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from PySide6.QtCore import QObject, Signal
@@ -12,12 +13,13 @@ from PySide6.QtCore import QObject, Signal
 from app.chat.context_use import ANSWER_ROOM_TOKENS, context_use, oldest_to_leave_out
 from app.chat.conversation import Conversation, Message
 from app.chat.errors import ChatStoreError
+from app.chat.export import write_markdown
 from app.chat.phrases import prefill_line, writing_line
 from app.chat.store import ChatStore, ChatSummary
 from app.core.session import EngineStage, SessionState
 from app.link.answer_queue import AnswerQueue
 from app.link.stream import BROKEN_KINDS, ChatStream
-from engine.contract.errors import Problem
+from engine.contract.errors import Problem, SplitpinError
 
 TOO_LONG: Final = "context_length_exceeded"
 
@@ -233,6 +235,14 @@ class ChatFlow(QObject):
             self._open = replace(self._open, title=title)
         self.chats_changed.emit()
         self.changed.emit()
+
+    def save_as(self, chat_id: int, file: Path) -> None:
+        """Write a chat into a Markdown file; what stands in the way is a problem of the open chat."""
+        try:
+            if (chat := self._store.load(chat_id)) is not None:
+                write_markdown(chat, file)
+        except SplitpinError as error:
+            self._note(self.chat_id, error.problem)
 
     def delete(self, chat_id: int) -> None:
         """Remove a chat for good; an answer it is getting is stopped."""

@@ -21,6 +21,7 @@ SHORTCUTS: tuple[tuple[str, str], ...] = (
     ("Enter, Shift+Enter", "Send, new line"),
     ("Esc", "Stop the answer"),
     ("Ctrl+Shift+C, Ctrl+Shift+;", "Copy the last answer, the last code"),
+    ("Ctrl+Shift+E", "Save the chat as Markdown"),
     ("F6", "Next area: rail, page"),
     ("F1, Ctrl+/", "This list"),
 )

@@ -167,6 +167,7 @@ class ChatListPane(QWidget):
     new_asked: begin a new chat.
     renamed: the user typed another title (id, title).
     delete_asked: the user wants a chat gone (id, title).
+    save_asked: the user wants a chat in a file of its own (id, title).
     searched: the text to look for changed (str).
     """
 
@@ -174,6 +175,7 @@ class ChatListPane(QWidget):
     new_asked = Signal()
     renamed = Signal(int, str)
     delete_asked = Signal(int, str)
+    save_asked = Signal(int, str)
     searched = Signal(str)
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
@@ -240,6 +242,7 @@ class ChatListPane(QWidget):
             return None
         menu = round_menu(self)
         menu.addAction("Rename (F2)", lambda: self.view.edit(index))
+        menu.addAction("Save as Markdown…", lambda: self.save_asked.emit(chat.id, chat.title))
         menu.addAction("Delete chat", lambda: self.delete_asked.emit(chat.id, chat.title))
         return menu
 

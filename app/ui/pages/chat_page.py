@@ -2,15 +2,17 @@
 
 from collections.abc import Callable
 from datetime import date
+from pathlib import Path
 from typing import Final
 
-from PySide6.QtCore import QCoreApplication, QPoint, Qt, QTimer, Signal
+from PySide6.QtCore import QCoreApplication, QPoint, QStandardPaths, Qt, QTimer, Signal
 from PySide6.QtGui import QHideEvent, QKeySequence, QShortcut
-from PySide6.QtWidgets import QHBoxLayout, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QStackedWidget, QVBoxLayout, QWidget
 from typing_extensions import override
 
 from app.chat.context_use import ContextUse, context_use
 from app.chat.conversation import UNTITLED
+from app.chat.export import file_name
 from app.chat.store import ChatStore
 from app.core.session import EngineStage, SessionState
 from app.link.chat_flow import ChatFlow
@@ -57,13 +59,14 @@ class ChatPage(QWidget):
         self._state = SessionState()
         self._today = today
         self.may_delete: Callable[[str], bool] = self._ask_delete
+        self.pick_file: Callable[[str], Path | None] = self._ask_file
         self.flow = ChatFlow(store, stream, self)
         self.chats = ChatListPane(theme)
         self.column = ChatColumn(theme, self.flow)
         self.composer = Composer(theme)
         self._title = ElidedLabel(UNTITLED, 16, Weight.DemiBold)
         self._line = ElidedLabel("", 12, role="muted")
-        self._more = IconButton(theme, "more", "Rename or delete this chat")
+        self._more = IconButton(theme, "more", "Rename, save or delete this chat")
         self._engine = BannerStack(theme)
         self._empty: EmptyState | None = None
         self._middle = QStackedWidget()
@@ -146,6 +149,7 @@ class ChatPage(QWidget):
         chats.new_asked.connect(self.new_chat)
         chats.renamed.connect(flow.rename)
         chats.delete_asked.connect(self._delete)
+        chats.save_asked.connect(self._save_chat)
         chats.searched.connect(self._list)
         composer.send_asked.connect(self._send)
         composer.stop_asked.connect(flow.stop)
@@ -161,6 +165,7 @@ class ChatPage(QWidget):
             ("Shift+Esc", self._focus_input),
             ("Ctrl+Shift+C", self.column.copy_last_answer),
             ("Ctrl+Shift+;", self.column.copy_last_code),
+            ("Ctrl+Shift+E", self._save_open_chat),
         ):
             shortcut = QShortcut(QKeySequence(keys), self)
             shortcut.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
@@ -208,6 +213,19 @@ class ChatPage(QWidget):
     def _delete(self, chat_id: int, title: str) -> None:
         if self.may_delete(title):
             self.flow.delete(chat_id)
+
+    def _save_open_chat(self) -> None:
+        if (chat := self.flow.conversation) is not None:
+            self._save_chat(chat.id, chat.title)
+
+    def _save_chat(self, chat_id: int, title: str) -> None:
+        if (file := self.pick_file(file_name(title))) is not None:
+            self.flow.save_as(chat_id, file)
+
+    def _ask_file(self, name: str) -> Path | None:
+        folder = QStandardPaths.writableLocation(QStandardPaths.StandardLocation.DocumentsLocation)
+        chosen, _ = QFileDialog.getSaveFileName(self, "Save chat", str(Path(folder) / name), "Markdown (*.md)")
+        return Path(chosen) if chosen else None
 
     def _ask_delete(self, title: str) -> bool:
         answers = (("delete", "Delete chat", "danger"), ("keep", "Keep", "primary"))

@@ -1,6 +1,7 @@
 """The list of chats on the Chat page: opening, finding, renaming, and what was typed into each."""
 
 from datetime import date, datetime
+from pathlib import Path
 
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
@@ -58,10 +59,10 @@ def test_the_list_opens_finds_renames_and_deletes_chats(qtbot: QtBot, page: Chat
     page.may_delete = keep
     menu = page.chats.menu_for(page.chats.model.index_of(first.id))
     assert menu is not None
-    menu.actions()[1].trigger()
+    menu.actions()[2].trigger()
     assert (asked, len(store.chats())) == (["Shards"], 2), "nothing is deleted without a yes"
     page.may_delete = lambda title: True
-    menu.actions()[1].trigger()
+    menu.actions()[2].trigger()
     assert [chat.id for chat in store.chats()] == [second.id]
     assert rows(page) == []
     menu.deleteLater()
@@ -86,3 +87,30 @@ def test_chats_are_grouped_by_the_users_days() -> None:
     shown = [row if isinstance(row, str) else row.title for row in by_day(chats, today)]
     assert shown == ["Today", "a", "b", "Yesterday", "c", "Earlier", "d"]
     assert by_day([], today) == []
+
+
+def test_a_chat_is_saved_as_markdown_from_its_menu_and_by_the_keyboard(
+    page: ChatPage, store: ChatStore, tmp_path: Path
+) -> None:
+    chat = store.start_chat("What is 2 + 2?")
+    page.flow.open(chat.id)
+    page.flow.chats_changed.emit()
+    named: list[str] = []
+
+    def pick(name: str) -> Path:
+        named.append(name)
+        return tmp_path / f"{len(named)}.md"
+
+    page.pick_file = pick
+    menu = page.chats.menu_for(page.chats.model.index_of(chat.id))
+    assert menu is not None
+    menu.actions()[1].trigger()
+    page.composer.edit.setFocus()
+    both = Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.ShiftModifier
+    QTest.keyClick(page.composer.edit, Qt.Key.Key_E, both)
+    assert named == ["What is 2 + 2.md"] * 2
+    assert (tmp_path / "2.md").read_text("utf-8").startswith("# What is 2 + 2?")
+    page.pick_file = lambda _: tmp_path / "missing" / "a.md"
+    menu.actions()[1].trigger()
+    assert page.flow.problem is not None and page.flow.problem.kind == "chat_export"
+    menu.deleteLater()
