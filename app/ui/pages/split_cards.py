@@ -6,7 +6,7 @@ from PySide6.QtWidgets import QHBoxLayout, QWidget
 from typing_extensions import override
 
 from app.ui.columns import column_widths
-from app.ui.split_view import QuickMark, SplitView
+from app.ui.split_view import QuickMark, SpeedView, SplitView
 from app.ui.theme import Theme, Weight
 from app.ui.widgets.action_button import ActionButton
 from app.ui.widgets.card import Card, Line
@@ -46,6 +46,7 @@ class TradeCard(Card):
         self.speed.measure_wanted.connect(self.measure_wanted)
         self._numbers = QHBoxLayout()
         self._numbers.setSpacing(_GAP_PX)
+        self.speed.show_speed(SpeedView("0", "0", ""))
         self._numbers.addStrut(self.speed.sizeHint().height())  # nothing below moves where no speed can be told
         for tile in (*self.tiles, self.speed):
             self._numbers.addWidget(tile)
@@ -102,17 +103,15 @@ class TradeCard(Card):
     def _place_numbers(self) -> None:
         """Columns that stay where they are while the numbers change, as long as the numbers find room in them."""
         placed = [
-            (index, tile, share)
-            for index, (tile, share) in enumerate(zip((*self.tiles, self.speed), _SHARES, strict=True))
-            if not tile.isHidden()
+            (tile, share) for tile, share in zip((*self.tiles, self.speed), _SHARES, strict=True) if not tile.isHidden()
         ]
         margins = self.column.contentsMargins()
         room = self.width() - margins.left() - margins.right() - _GAP_PX * (len(placed) - 1)
-        others = sum(tile.need_px for _, tile, _ in placed if tile is not self.context)
+        others = sum(tile.need_px for tile, _ in placed if tile is not self.context)
         self.context.fit_number(room - others)
-        widths = column_widths(room, [share for _, _, share in placed], [tile.need_px for _, tile, _ in placed])
-        for (index, _, _), width in zip(placed, widths, strict=True):
-            self._numbers.setStretch(index, width)
+        widths = column_widths(room, [share for _, share in placed], [tile.need_px for tile, _ in placed])
+        for (tile, _), width in zip(placed, widths, strict=True):
+            self._numbers.setStretchFactor(tile, width)  # an index would count the strut
 
     def _show_marks(self, marks: tuple[QuickMark, ...]) -> None:
         self._marks = marks
