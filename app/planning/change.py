@@ -78,7 +78,8 @@ def why_restart(running: MemoryPlan, report: ResidencyReport, new: MemoryPlan) -
     try:
         check_change(running, new)
         peak = move_peak(running, new, assign(_movers(report, new)))
-        if peak.pinned_bytes and any(layer.asked is Tier.PINNED for layer in report.fallen):
+        refused = report.ring_cause is not None or any(layer.asked is Tier.PINNED for layer in report.fallen)
+        if peak.pinned_bytes and refused:
             return Problem(
                 kind="pin_refused",
                 sentence="The driver refused a pin in this run, and is not asked for another one.",

@@ -63,7 +63,8 @@ def _without_plan(inputs: SplitInputs) -> ChangeView | None:
     """What is wished for has no plan, which a notice explains, or is what runs."""
     if not inputs.touched or inputs.problem is None:
         return None
-    return ChangeView("The engine runs on with the split it has", "What you chose does not fit.", "warn", undo=KEEP)
+    why = "What you chose does not fit." if inputs.shape is not None else f"{inputs.model_name} cannot be read."
+    return ChangeView("The engine runs on with the split it has", why, "warn", undo=KEEP)
 
 
 def _under_way(session: SessionState, text: str) -> ChangeView:

@@ -76,6 +76,10 @@ def test_no_room_to_move_is_told_with_both_numbers() -> None:
 
 
 def test_after_a_refused_pin_no_layer_is_pinned_anew_without_a_start() -> None:
+    plan, report = running()
+    ring = report.model_copy(update={"ring_cause": "refused"})
+    anew = why_restart(plan, ring, samples.plan_of(samples.MINIMAX, 4, 54, context=34_048))
+    assert anew is not None and anew.kind == "pin_refused", "of the transfer ring too"
     fewer_pins = samples.plan_of(samples.MINIMAX, 8, 47, context=34_048)
     assert reason(fewer_pins, samples.settled().session) is None, "nothing is pinned"
     found = reason(samples.plan_of(samples.MINIMAX, 4, 54, context=34_048), samples.settled().session)

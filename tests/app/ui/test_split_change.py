@@ -136,6 +136,9 @@ def test_a_wish_that_does_not_fit_leaves_the_running_split_on_screen() -> None:
     view = present(inputs)
     assert view.change is not None and view.change.apply == ""
     assert view.tiles[0] == Tile("Context (KV cache)", "99,584 tokens", "does not fit; 34,048 shown", "error")
+    assert view.change.text == "What you chose does not fit."
+    unreadable = replace(inputs, shape=None, model_name="other")
+    assert change(unreadable).text == "other cannot be read."
     assert view.slider.unmet and view.slider.enabled
     assert not view.strip.two_rows
 
