@@ -11,6 +11,9 @@ class Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+_MOST_CHARS = 200  # of a name that somebody made up
+
+
 class Fault(NamedTuple):
     """What makes a value no such record. `field`: names and numbers with dots between; empty: the value as a whole."""
 
@@ -26,4 +29,5 @@ class Fault(NamedTuple):
 def first_fault(error: ValidationError) -> Fault:
     """The first of pydantic's findings; the value itself, which may be large or private, is left out."""
     first = error.errors(include_url=False, include_input=False)[0]
-    return Fault(".".join(str(part) for part in first["loc"]), first["msg"].removeprefix("Value error, "))
+    field = ".".join(str(part) for part in first["loc"])
+    return Fault(field[:_MOST_CHARS], first["msg"].removeprefix("Value error, ")[:_MOST_CHARS])

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from typing_extensions import override
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+MOST_HELD_TOKENS = 32  # a character has 4 bytes; a model that goes on without one makes none
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
@@ -83,7 +84,8 @@ class WindowStream(TextStream):
         self._ids.append(token_id)
         text = self._decode(self._ids[self._start :])
         old = self._decode(self._ids[self._start : self._given])
-        if text.endswith(REPLACEMENT) or len(text) <= len(old):
+        nothing_whole = text.endswith(REPLACEMENT) or len(text) <= len(old)
+        if nothing_whole and len(self._ids) - self._given < MOST_HELD_TOKENS:
             return ""
         self._start, self._given = self._given, len(self._ids)
         return text[len(old) :]

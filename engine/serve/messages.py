@@ -48,7 +48,7 @@ def turns(messages: Sequence[ChatMessage]) -> tuple[Turn, ...]:
         if role is None:
             where = f"messages[{index}].role"
             known = ", ".join(_ROLES)
-            raise ApiError(400, f"{where} is {message.role!r}; known roles are {known}.", param=where)
+            raise ApiError(400, f"{where} is {message.role!r:.60}; known roles are {known}.", param=where)
         turn = Turn(role, message.text(index), index)
         if role == "system" and not only_system:
             late_system.append(turn)

@@ -102,7 +102,7 @@ class ChatMessage(_Ignoring):
         for place, part in enumerate(self.content):
             if part.type != "text" or part.text is None:
                 where = f"messages[{index}].content[{place}]"
-                raise ApiError(400, f"{where} is of type {part.type!r}; only text can be read.", param=where)
+                raise ApiError(400, f"{where} is of type {part.type!r:.60}; only text can be read.", param=where)
         return "".join(part.text or "" for part in self.content)
 
 
@@ -150,7 +150,7 @@ class ChatRequest(_Ignoring):
     @classmethod
     def _only_text(cls, wished: ResponseFormat | None) -> ResponseFormat | None:
         if wished is not None and wished.type != "text":
-            raise ValueError(f"an answer of type {wished.type!r} cannot be promised; only 'text' can")
+            raise ValueError(f"an answer of type {wished.type!r:.60} cannot be promised; only 'text' can")
         return wished
 
     @field_validator("tool_choice")

@@ -50,7 +50,8 @@ class EngineProcess:
         self._end.set()
 
     def run(self, arguments: Arguments | ArgumentsError) -> int:
-        """Be the engine until stopped, in the main thread. Returns the exit code, after the last event was written."""
+        """Be the engine until stopped, in the main thread. Returns the exit code, after the last event was written, or
+        could not be."""
         logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=LOG_FORMAT)
         logging.getLogger("uvicorn").setLevel(logging.WARNING)
         run_id = arguments.run_id if isinstance(arguments, Arguments) else ""
@@ -68,9 +69,10 @@ class EngineProcess:
             failure = engine_problem(error)
         if failure is not None:
             self._events.write(Failed(problem=failure.problem))
-            return EXIT_FAILED
-        self._events.write(Stopped())
-        return EXIT_STOPPED
+        else:
+            self._events.write(Stopped())
+        self._events.flush(STOP_PATIENCE_S)
+        return EXIT_STOPPED if failure is None else EXIT_FAILED
 
     def _serve(self, arguments: Arguments) -> None:
         for name in SIGNALS:

@@ -9,7 +9,15 @@ from tokenizers import Tokenizer, decoders, models
 from tokenizers.pre_tokenizers import Metaspace
 from transformers import PreTrainedTokenizerFast
 
-from engine.generate.detokenize import REPLACEMENT, ByteStream, Detokenizer, TextStream, Utf8Stream, WindowStream
+from engine.generate.detokenize import (
+    MOST_HELD_TOKENS,
+    REPLACEMENT,
+    ByteStream,
+    Detokenizer,
+    TextStream,
+    Utf8Stream,
+    WindowStream,
+)
 from tests.support.fake_model import byte_tokenizer
 
 BYTES = byte_tokenizer()
@@ -122,3 +130,18 @@ def test_two_answers_do_not_share_half_a_character() -> None:
     first.feed(apple[0])
     letter = BYTES.encode("A", add_special_tokens=False)[0]
     assert second.feed(letter) == "A"
+
+
+@pytest.mark.parametrize("says", [REPLACEMENT, ""])
+def test_tokens_that_never_make_a_character_do_not_make_each_next_one_slower(says: str) -> None:
+    windows: list[int] = []
+
+    class Endless:
+        def decode(self, ids: list[int], *, skip_special_tokens: bool) -> str:
+            windows.append(len(ids))
+            return "".join(says if token_id else "a" for token_id in ids)
+
+    stream = WindowStream(Endless())
+    told = [stream.feed(token_id) for token_id in [0, *[1] * 1000, 0]]
+    assert max(windows) <= 2 * MOST_HELD_TOKENS
+    assert "".join([*told, stream.flush()]) == "a" + says * 1000 + "a"
