@@ -11,6 +11,7 @@ Both are sums, because the engine computes one layer after another:
 - the other weights are read once, the embedding at most in part, and multiply every row of a prompt;
 - attention goes through an empty to a full context, and multiplies what is masked as well; where keys and values are
   packed, they are unpacked first;
+- an expert costs the calls of its operations, in a prompt also what is prepared anew for its number of rows;
 - every layer calls dozens of operations, whose time was measured for one expert. The rest of a layer takes as long as
   the calls of 10 to 40 experts do: 0.3 to 0.9 ms beside 24 µs an expert, seen with small Mixtral and Qwen3 layers.
 
@@ -93,12 +94,16 @@ class Figures:
     def _step_rates(self, storage: ExpertStorage, record_bytes: int, *, prompt: bool) -> StepRates:
         """As the engine measures them after loading, here by figures of large experts in the same formats."""
         rates = self._rates
-        host = self._expert_rates(rates.cpu, rates.call_s, storage, record_bytes, prompt=prompt)
-        if rates.gpu_call_s is None or rates.pinned_copy_bytes_s is None:
+        host_call_s, gpu_call_s = (
+            (rates.prompt_call_s, rates.gpu_prompt_call_s) if prompt else (rates.call_s, rates.gpu_call_s)
+        )
+        assert host_call_s is not None  # figures that count are whole
+        host = self._expert_rates(rates.cpu, host_call_s, storage, record_bytes, prompt=prompt)
+        if gpu_call_s is None or rates.pinned_copy_bytes_s is None:
             return StepRates(host, host, rates.memcpy_bytes_s, 0.0, rates.memcpy_bytes_s)  # nothing asks for a GPU
         return StepRates(
             host=host,
-            device=self._expert_rates(rates.gpu, rates.gpu_call_s, storage, record_bytes, prompt=prompt),
+            device=self._expert_rates(rates.gpu, gpu_call_s, storage, record_bytes, prompt=prompt),
             copy_bytes_s=rates.pinned_copy_bytes_s,
             copy_s=rates.copy_call_s or 0.0,
             stage_bytes_s=rates.memcpy_bytes_s,

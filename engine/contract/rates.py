@@ -8,7 +8,7 @@ from engine.contract.formats import WeightFormat
 from engine.contract.record import Record
 from engine.contract.steps import ExpertRates
 
-KERNELS = 3  # goes up when other kernels or other ways to measure make earlier figures wrong: they do not count then
+KERNELS = 4  # goes up when other kernels or other ways to measure make earlier figures wrong: they do not count then
 
 
 class KernelRates(Record):
@@ -59,10 +59,14 @@ class MeasuredRates(Record):
     cpu: dict[WeightFormat, KernelRates] = Field(description="expert kernel on the CPU")
     attention: AttentionRates | None = Field(default=None, description="on the CPU; earlier figures lack it")
     call_s: float = Field(gt=0, description="one expert so small that only the calls of its operations take time")
+    prompt_call_s: float | None = Field(
+        default=None, gt=0, description="the same in a prompt, see engine/experts/rates.py"
+    )
     memcpy_bytes_s: float = Field(gt=0, description="copies within RAM")
     gpu: dict[WeightFormat, KernelRates] = Field(default_factory=dict)
     gpu_attention: AttentionRates | None = None
     gpu_call_s: float | None = None
+    gpu_prompt_call_s: float | None = None
     pinned_copy_bytes_s: float | None = Field(default=None, description="pinned RAM to GPU")
     copy_call_s: float | None = Field(default=None, description="of starting a copy to the GPU, however small")
     pageable_copy_bytes_s: float | None = Field(default=None, description="ordinary RAM to GPU")
@@ -83,9 +87,9 @@ class MeasuredRates(Record):
     def _gpu_whole(self) -> Self:
         parts: list[object] = [self.gpu_call_s, self.pinned_copy_bytes_s, self.pageable_copy_bytes_s]
         if self.current:
-            parts += [self.copy_call_s, self.gpu_attention]
-            if self.attention is None:
-                raise ValueError("the attention of the CPU is missing")
+            parts += [self.copy_call_s, self.gpu_attention, self.gpu_prompt_call_s]
+            if self.attention is None or self.prompt_call_s is None:
+                raise ValueError("figures of the CPU are missing")
         if any((part is None) != (not self.gpu) for part in parts):
             raise ValueError("all figures of a GPU, or none")
         return self

@@ -61,6 +61,7 @@ def measure(
             "cpu": {form: kernel_rates(form, cpu, bank_bytes, _nothing) for form in formats},
             "attention": attention_rates(cpu, _nothing, median_s),
             "call_s": call_s(cpu, _nothing),
+            "prompt_call_s": prompt_call_s(cpu, _nothing),
             "memcpy_bytes_s": COPY_BYTES / median_s(lambda: target.copy_(source)),
         }
     return MeasuredRates.model_validate({**figures, **gpu, "elapsed_s": time.monotonic() - began_s})
@@ -114,6 +115,25 @@ def call_s(device: torch.device, synchronize: Callable[[], None]) -> float:
     return median_s(run) / (_SMALL * bank.active)
 
 
+def prompt_call_s(device: torch.device, synchronize: Callable[[], None]) -> float:
+    """The same of a prompt, where each expert gets another number of rows every time.
+
+    The libraries under torch prepare code for each number that they have not seen lately, which takes longer than the
+    calls themselves: 0.7 ms of 0.9 on a busy CPU.
+    """
+    bank = SampleBank(WeightFormat.BF16, device, 0, width=_SMALL, inner=_SMALL, active=ACTIVE, least=4 * ACTIVE)
+    hidden = torch.ones(PROMPT_TOKENS, _SMALL, dtype=torch.bfloat16, device=device)
+    scores = torch.ones(PROMPT_TOKENS, bank.active, device=device)
+    random = torch.Generator().manual_seed(1)
+
+    def run() -> None:
+        ids = torch.rand(PROMPT_TOKENS, bank.n_experts, generator=random).topk(bank.active).indices
+        routed_forward(hidden, ids.to(device), scores, bank.n_experts, bank, GatedMath())
+        synchronize()
+
+    return median_s(run) / bank.n_experts
+
+
 def median_s(run: Callable[[], object]) -> float:
     """Median time of a call; the first one, which still warms caches up, does not count."""
     run()
@@ -141,7 +161,7 @@ def _gpu(device: Device, bank_bytes: int, formats: Sequence[WeightFormat]) -> di
     with torch.inference_mode():
         kernels = {form: kernel_rates(form, place, bank_bytes, device.synchronize) for form in formats}
         attention = attention_rates(place, device.synchronize, median_s)
-        small = call_s(device.torch_device, device.synchronize)
+        small, small_prompt = call_s(place, device.synchronize), prompt_call_s(place, device.synchronize)
         block = host_allocator().allocate(COPY_BYTES)
         block.populate()
         pageable, pinned, copy_call_s = _copy_rates(device, block)
@@ -153,6 +173,7 @@ def _gpu(device: Device, bank_bytes: int, formats: Sequence[WeightFormat]) -> di
         "gpu": kernels,
         "gpu_attention": attention,
         "gpu_call_s": small,
+        "gpu_prompt_call_s": small_prompt,
         "pinned_copy_bytes_s": pinned,
         "copy_call_s": copy_call_s,
         "pageable_copy_bytes_s": pageable,

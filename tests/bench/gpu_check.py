@@ -23,6 +23,7 @@ from engine.threads import prepare_threads
 if TYPE_CHECKING:  # torch is loaded after the thread settings
     from engine.banks.devices import Device
     from engine.contract.plan import MemoryPlan
+    from engine.contract.rates import MeasuredRates
     from engine.contract.shape import ModelShape
     from engine.model.loaded import LoadedModel
 
@@ -44,6 +45,7 @@ class Report:
 
     began_s: float = field(default_factory=time.monotonic)
     facts: dict[str, Any] = field(default_factory=dict)
+    rates: "MeasuredRates | None" = None
     checks: list[dict[str, Any]] = field(default_factory=list)
     splits: list[dict[str, Any]] = field(default_factory=list)
 
@@ -155,7 +157,8 @@ def _rates(report: Report, real: bool) -> None:
     """As the program measures them for its predictions."""
     from engine.experts.rates import measure
 
-    figures = measure("cuda" if real else "simulated", None, 256 * MIB).model_dump(mode="json", exclude_none=True)
+    report.rates = measure("cuda" if real else "simulated", None, 256 * MIB)
+    figures = report.rates.model_dump(mode="json", exclude_none=True)
     report.facts["rates"] = figures
     for name in ("pinned_copy_bytes_s", "pageable_copy_bytes_s", "memcpy_bytes_s"):
         if name in figures:
@@ -250,6 +253,7 @@ def _one_split(
         report.check(f"{letters}: the ring could be pinned", found.ring_cause is None, words=found.ring_cause)
     row: dict[str, Any] = {"split": letters, "load_s": round(loaded_s, 2), "self_test": found.self_test}
     row["step_rates"] = [str(rates) for rates in model._parts.rates.values()]
+    row["predicted"] = _predicted(plan, report.rates)
     answer = _timed_answer(model, prompt, row)
     again = _timed_answer(model, prompt, {})
     report.check(f"{letters}: the same tokens again", answer == again)
@@ -265,8 +269,26 @@ def _one_split(
         lost = free_before - torch.cuda.mem_get_info(0)[0]
         report.check(f"{letters}: GPU memory is back", lost <= NEAR_BYTES, lost_mib=round(lost / MIB, 1))
     print(f"     {letters:4} load {row['load_s']} s, prompt {row['prefill_tok_s']} tok/s, decode {row['decode_tok_s']} "
-          f"tok/s, slot hits {row['slot_hits']}", flush=True)  # fmt: skip
+          f"tok/s, slot hits {row['slot_hits']}; predicted {row['predicted']}", flush=True)  # fmt: skip
     return row, answer
+
+
+def _predicted(plan: "MemoryPlan", rates: "MeasuredRates | None") -> dict[str, list[float]]:
+    """What the launcher would expect of a split, slowest and fastest, in tokens a second: to lay beside what is seen.
+
+    A simulated GPU has no rates that the launcher would go by: tests/bench/speed.py says what its figures mean.
+    """
+    from app.planning.figures import Figures
+
+    if rates is None:
+        return {}
+    figures = Figures(plan, rates)
+    return {
+        "prefill_tok_s": [
+            round(PROMPT_TOKENS / figures.prompt_s(PROMPT_TOKENS, slowest=end), 1) for end in (True, False)
+        ],
+        "decode_tok_s": [round(1 / figures.token_s(slowest=end), 1) for end in (True, False)],
+    }
 
 
 def _timed_answer(model: "LoadedModel", prompt: list[int], row: dict[str, Any]) -> list[int]:

@@ -19,6 +19,7 @@ RATES = MeasuredRates(
     cpu={WeightFormat.BF16: KernelRates(bytes_s=2e10, flops_s=3e11)},
     attention=AttentionRates(token_flops_s=5e9, prompt_flops_s=5e10),
     call_s=2e-5,
+    prompt_call_s=1e-4,
     memcpy_bytes_s=1e10,
     elapsed_s=3,
 )

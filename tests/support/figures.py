@@ -11,6 +11,7 @@ RATES = MeasuredRates(
     cpu=CPU,
     attention=AttentionRates(token_flops_s=5e9, prompt_flops_s=5e10),
     call_s=2e-5,
+    prompt_call_s=1e-4,
     memcpy_bytes_s=1.5e10,
     elapsed_s=3,
 )
@@ -20,6 +21,7 @@ WITH_GPU = RATES.model_copy(
         "gpu": {WeightFormat.BF16: KernelRates(bytes_s=8e11, flops_s=8e13, rows=390)},
         "gpu_attention": AttentionRates(token_flops_s=4e11, prompt_flops_s=4e13),
         "gpu_call_s": 2e-5,
+        "gpu_prompt_call_s": 4e-5,
         "pinned_copy_bytes_s": 2.5e10,
         "copy_call_s": 1e-5,
         "pageable_copy_bytes_s": 1e10,

@@ -194,5 +194,6 @@ def _run(decode_tok_s: float) -> SpeedRun:
 def _rates() -> MeasuredRates:
     return MeasuredRates(
         device="CPU", threads=4, cpu={WeightFormat.BF16: KernelRates(bytes_s=2e10, flops_s=3e11)}, call_s=2e-5,
-        attention=AttentionRates(token_flops_s=5e9, prompt_flops_s=5e10), memcpy_bytes_s=1e10, elapsed_s=3,
+        attention=AttentionRates(token_flops_s=5e9, prompt_flops_s=5e10), prompt_call_s=1e-4, memcpy_bytes_s=1e10,
+        elapsed_s=3,
     )  # fmt: skip

@@ -12,7 +12,7 @@ def test_runs_of_the_very_split_are_told_with_their_number() -> None:
     found = speed_view(samples.with_speed(samples.stopped(), runs=3))
     assert found is not None
     assert (found.caption, found.value, found.detail) == ("Tokens per second", "8.3 to 10", "from 3 runs of this split")
-    assert found.prompt == "prompts 319 to 385", "310 a second were seen, of a prompt of 900 tokens"
+    assert found.prompt == "prompts 319 to 386", "310 a second were seen, of a prompt of 900 tokens"
     assert found.hint.startswith("About 8.3 to 10 tokens a second; a prompt of 4,096 tokens takes")
 
 

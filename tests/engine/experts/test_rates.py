@@ -32,6 +32,7 @@ def test_a_cpu_has_figures_for_both_kinds_of_weights_and_none_of_a_gpu() -> None
     assert found.gpu == {}
     assert found.pinned_copy_bytes_s is None
     assert found.attention is not None and found.gpu_attention is None
+    assert found.prompt_call_s is not None and found.gpu_prompt_call_s is None
     assert found.threads == torch.get_num_threads()
 
 
@@ -40,7 +41,7 @@ def test_a_simulated_gpu_is_told_as_such() -> None:
     assert found.simulated
     assert found.device == "simulated GPU"
     assert found.pinned_copy_bytes_s is not None
-    assert found.copy_call_s is not None and found.gpu_attention is not None
+    assert found.copy_call_s is not None and found.gpu_attention is not None and found.gpu_prompt_call_s is not None
     assert set(found.gpu) == {WeightFormat.BF16, WeightFormat.FP32}
 
 
@@ -68,7 +69,7 @@ def test_formats_of_an_earlier_measurement_are_kept_as_long_as_the_kernels_are_t
         cpu = {form: KernelRates(bytes_s=1e9, flops_s=1e11) for form in formats}
         return MeasuredRates(
             device=device, threads=2, cpu=cpu, attention=AttentionRates(token_flops_s=1e9, prompt_flops_s=1e10),
-            call_s=1e-5, memcpy_bytes_s=1e9, elapsed_s=1, kernels=kernels,
+            call_s=1e-5, prompt_call_s=1e-4, memcpy_bytes_s=1e9, elapsed_s=1, kernels=kernels,
         )  # fmt: skip
 
     fresh, both = of(WeightFormat.BF16), {WeightFormat.BF16, WeightFormat.NVFP4}
@@ -123,7 +124,7 @@ def test_attention_is_operations_over_time() -> None:
 def test_current_figures_are_whole() -> None:
     kernel = {WeightFormat.BF16: KernelRates(bytes_s=1e9, flops_s=1e11)}
     known = {"device": "CPU", "threads": 2, "cpu": kernel, "call_s": 1e-5, "memcpy_bytes_s": 1e9, "elapsed_s": 1}
-    with pytest.raises(ValidationError, match="attention of the CPU is missing"):
+    with pytest.raises(ValidationError, match="figures of the CPU are missing"):
         MeasuredRates.model_validate(known)
     earlier = MeasuredRates.model_validate({**known, "kernels": 1})
     assert not earlier.current, "figures of an earlier version can be read, and do not count"
