@@ -1,11 +1,15 @@
 """Words of the user that look like control tokens stay words."""
 
+import re
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tokenizers import AddedToken
 
 from engine.contract.errors import ContextTooLongError
+from engine.serve.control_text import _MARK, _any_of
 from engine.serve.messages import PromptMaker, turns
 from engine.serve.openai import ChatMessage
 from tests.support.fake_model import EASY_TEMPLATE, MARKERS, byte_tokenizer
@@ -83,3 +87,24 @@ def test_many_messages_are_read_one_by_one_and_turns_in_a_row_once() -> None:
     assert len(turns(messages)) == 20_000
     (together,) = turns([_said("x")] * 20_000)
     assert len(together.text) == 20_000 + 2 * 19_999
+
+
+words = st.text(alphabet="<|a.(", min_size=1, max_size=6)
+
+
+@given(words=st.sets(words, max_size=12), text=st.text(alphabet="<|a.(b\n", max_size=60))
+def test_the_longest_word_that_begins_at_a_place_is_found(words: set[str], text: str) -> None:
+    plain = "|".join(re.escape(word) for word in sorted({_MARK, *words}, key=len, reverse=True))
+    assert _any_of(words).findall(text) == re.findall(plain, text)
+
+
+def test_words_that_begin_each_other_without_an_end_are_found_too() -> None:
+    words = {"<" * length for length in range(1, 600)}
+    assert _any_of(words).findall("a" + "<" * 500 + "b") == ["<" * 500]
+
+
+def test_thousands_of_words_are_not_tried_one_by_one() -> None:
+    """As a plain list they would be tried 6,000 times a letter here."""
+    words = {f"<unused{number}>" for number in range(6000)}
+    assert len(_any_of(words).pattern) < 40_000
+    assert _any_of(words).findall("<" * 300_000 + "<unused77>") == ["<unused77>"]
