@@ -70,6 +70,10 @@ static void IN(product)(const struct matrix *m, const struct pieces *p, const fl
         IN(blocks)(m, p, &groups, &tables, x, out, out_stride, first, last, ROWS_AT_ONCE);
         x += ROWS_AT_ONCE * (size_t)m->columns, out += ROWS_AT_ONCE * out_stride;
     }
+    for (; ROWS_AT_ONCE > 2 && tokens >= 2; tokens -= 2) {
+        IN(blocks)(m, p, &groups, &tables, x, out, out_stride, first, last, 2);
+        x += 2 * (size_t)m->columns, out += 2 * out_stride;
+    }
     for (; tokens; tokens--) {
         IN(blocks)(m, p, &groups, &tables, x, out, out_stride, first, last, 1);
         x += m->columns, out += out_stride;

@@ -73,7 +73,7 @@ static ALWAYS_INLINE void IN(rows)(const struct matrix *m, const struct pieces *
             out[(size_t)t * out_stride + place_of(m, row + (size_t)r)] = FACTOR * sum(sums[r * tokens + t]);
 }
 
-/* One row of activations goes through two rows of weights at a time, more of them through one. */
+/* One row of activations goes through two rows of weights at a time; two or more share the decoding of one. */
 static ALWAYS_INLINE void IN(all)(const struct matrix *m, const struct pieces *p, const struct tiles *tiles,
                                   const float *x, int tokens, float *out, size_t out_stride, size_t first, size_t last,
                                   const enum tile_width width, const int has_zeros) {
@@ -82,6 +82,11 @@ static ALWAYS_INLINE void IN(all)(const struct matrix *m, const struct pieces *p
         for (size_t row = first; row < last; row++)
             IN(rows)(m, p, tiles, &tables, row, x, out, out_stride, 1, ROWS_AT_ONCE, width, has_zeros);
         x += ROWS_AT_ONCE * (size_t)m->columns, out += ROWS_AT_ONCE * out_stride;
+    }
+    for (; ROWS_AT_ONCE > 2 && tokens >= 2; tokens -= 2) {
+        for (size_t row = first; row < last; row++)
+            IN(rows)(m, p, tiles, &tables, row, x, out, out_stride, 1, 2, width, has_zeros);
+        x += 2 * (size_t)m->columns, out += 2 * out_stride;
     }
     for (; tokens; tokens--) {
         size_t row = first;
