@@ -23,13 +23,9 @@ ZIG = "ziglang==0.17.1"
 FOLDER = Path(__file__).resolve().parent
 BUILT = FOLDER / "built"
 _WAIT_S = 600
-_CPU = {
-    "cpu": "x86_64",  # file, and what it may use
-    "library": "x86_64",
-    "pool": "x86_64",
-    "with_avx2": "x86_64+avx2+fma+f16c",
-    "with_avx512": "x86_64+avx2+fma+f16c+avx512f+avx512bw+avx512dq+avx512vl",
-}
+_PLAIN = ("cpu", "library", "pool")  # C files for any x86-64
+_FORMATS = ("tiles", "outputs", "blocks")  # C files for each of the instruction sets; the longest first
+_INSTRUCTIONS = {"avx2": "+avx2+fma+f16c", "avx512": "+avx2+fma+f16c+avx512f+avx512bw+avx512dq+avx512vl"}
 # no fused operations but those that are asked for: unpacked weights are those of the reference, bit for bit
 _FLAGS = ("-std=c11", "-O3", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off", "-fvisibility=hidden")
 
@@ -112,18 +108,20 @@ def build(target: str, into: Path = BUILT, zig: list[str] | None = None) -> Path
     with tempfile.TemporaryDirectory(prefix="splitpin-") as scratch:
         caches = {name: str(Path(scratch, name)) for name in ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR")}
         command = [*zig, "cc", "-target", aim.triple]
-        cpus = {**_CPU, aim.threads: "x86_64"}
-        objects = {name: str(Path(scratch, f"{name}.o")) for name in cpus}
+        work = [(name, isa) for name in _FORMATS for isa in _INSTRUCTIONS]
+        work += [(name, "") for name in (*_PLAIN, aim.threads)]
 
-        def compile_one(name: str) -> None:
-            source = FOLDER / ("formats.c" if name.startswith("with_") else f"{name}.c")
-            chosen = [f"-mcpu={cpus[name]}", f"-DINSTRUCTIONS={name}", *_FLAGS, *aim.compile]
-            _run([*command, *chosen, "-c", str(source), "-o", objects[name]], caches)
+        def compile_one(one: tuple[str, str]) -> str:
+            name, isa = one
+            made = str(Path(scratch, f"{name}{isa}.o"))
+            chosen = [f"-mcpu=x86_64{_INSTRUCTIONS.get(isa, '')}", f"-DISA={isa}", *_FLAGS, *aim.compile]
+            _run([*command, *chosen, "-c", str(FOLDER / f"{name}.c"), "-o", made], caches)
+            return made
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(compile_one, sorted(cpus, key=lambda name: not name.startswith("with_"))))  # long ones first
+            objects = list(pool.map(compile_one, work))
         made = Path(scratch, aim.library)
-        _run([*command, "-shared", "-s", *objects.values(), *aim.link, "-o", str(made)], caches)
+        _run([*command, "-shared", "-s", *objects, *aim.link, "-o", str(made)], caches)
         return _put(made, into / aim.library)
 
 

@@ -20,7 +20,8 @@
 
       All of it is compiled once for AVX2 and once for AVX-512. Numbers are __m256i of 32 bytes and become f32x32 by the
       functions of vectors.h, which hide the difference; no format file asks which of the two it is compiled for.
-   2. Add #include "formats/NAME.h" and FORMAT(NAME) to formats.c. The first format that fits is used.
+   2. Add #include "formats/NAME.h" and FORMAT(NAME) to blocks.c, tiles.c or outputs.c, which are compiled apart from each
+      other so that this takes a third of the time. The first format that fits is used.
    3. Add its `MatrixCode` to tests/engine/experts/native_codes.py: that tests it against engine/experts/dequant.
 
    Rules
@@ -97,13 +98,15 @@ struct format {
 typedef void multiply_fn(const float *weights, int rows, const float *x, int tokens, size_t columns, float *out,
                          size_t out_stride, size_t place, size_t step);
 
-/* What is compiled for one instruction set; `formats` ends with one without a name. */
-struct instructions {
-    const struct format *formats;
-    multiply_fn *multiply;
-};
+/* A table of formats ends with one without a name. build.py compiles its file with ISA=avx2 and with ISA=avx512. */
+#define FORMAT(name) {#name, name##_fits, name##_product, name##_unpack}
+#define TABLE__(name, isa) name##_##isa
+#define TABLE_(name, isa) TABLE__(name, isa)
+#define TABLE(name) TABLE_(name, ISA)
 
-extern const struct instructions with_avx2, with_avx512;
+extern const struct format blocks_avx2[], tiles_avx2[], outputs_avx2[];
+extern const struct format blocks_avx512[], tiles_avx512[], outputs_avx512[];
+extern multiply_fn *const multiply_avx2, *const multiply_avx512;
 
 static inline int is(const char *word, const char *other) {
     while (*word && *word == *other) word++, other++;

@@ -12,7 +12,18 @@
 #define PIECE_WEIGHTS 65536 /* about so many weights are one thread's at a time: a few dozen microseconds */
 #define PIECE_ROWS STRIP_ROWS /* and a multiple of so many rows: layouts that lie by outputs hold some side by side */
 
-static const struct instructions *chosen; /* instruction set of the process */
+#define FAMILIES 3
+#define FAMILY_SIZE 64 /* formats are numbered from a multiple of this on in each family */
+
+/* What is compiled for one instruction set. */
+struct instructions {
+    const struct format *families[FAMILIES];
+    multiply_fn *const *multiply;
+};
+
+static const struct instructions with_avx2 = {{blocks_avx2, tiles_avx2, outputs_avx2}, &multiply_avx2};
+static const struct instructions with_avx512 = {{blocks_avx512, tiles_avx512, outputs_avx512}, &multiply_avx512};
+static const struct instructions *chosen; /* of the process */
 
 EXPORT int32_t splitpin_interface(void) { return INTERFACE; }
 EXPORT int32_t splitpin_matrix_bytes(void) { return (int32_t)sizeof(struct matrix); }
@@ -26,9 +37,14 @@ EXPORT int32_t splitpin_use(const char *name) {
 
 /* The number of the format that reads such a matrix, -1: none does. */
 EXPORT int32_t splitpin_find(const struct matrix *m) {
-    for (int32_t number = 0; chosen && chosen->formats[number].name; number++)
-        if (chosen->formats[number].fits(m)) return number;
+    for (int32_t family = 0; chosen && family < FAMILIES; family++)
+        for (int32_t number = 0; chosen->families[family][number].name; number++)
+            if (chosen->families[family][number].fits(m)) return family * FAMILY_SIZE + number;
     return -1;
+}
+
+static const struct format *format_of(const struct matrix *m) {
+    return &chosen->families[m->format / FAMILY_SIZE][m->format % FAMILY_SIZE];
 }
 
 /* Whether the processor multiplies bfloat16 numbers itself. */
@@ -66,8 +82,8 @@ static void do_strips(const struct job *job, const struct task *task, const stru
     for (; first < last; first += STRIP_ROWS) {
         const size_t rows = last - first < STRIP_ROWS ? last - first : STRIP_ROWS;
         here.first_row = -(int32_t)first, here.row_step = 1; /* the first row of the strip is its row 0 */
-        chosen->formats[m->format].unpack(&here, p, strip, FLOAT32, (size_t)m->columns, first, first + rows);
-        chosen->multiply(strip, (int)rows, task->rows, task->tokens, (size_t)m->columns, task->out, job->out_stride,
+        format_of(m)->unpack(&here, p, strip, FLOAT32, (size_t)m->columns, first, first + rows);
+        (*chosen->multiply)(strip, (int)rows, task->rows, task->tokens, (size_t)m->columns, task->out, job->out_stride,
                          (size_t)m->first_row + first * (size_t)m->row_step, (size_t)m->row_step);
     }
 }
@@ -81,7 +97,7 @@ static void do_piece(const struct job *job, const struct task *task, size_t piec
     };
     size_t first = piece * piece_rows(m), last = first + piece_rows(m);
     if (last > (size_t)m->rows) last = (size_t)m->rows;
-    const struct format *format = &chosen->formats[m->format];
+    const struct format *format = format_of(m);
     if (task->tokens > FEW_ROWS && strip)
         do_strips(job, task, m, &p, first, last, strip);
     else if (job->out)
