@@ -33,6 +33,8 @@ def test_columns_stay_where_they_are_from_one_end_of_the_slider_to_the_other(
         gallery.settle(qapp)
         places.add(tuple(tile.mapTo(page, QPoint(0, 0)).x() for tile in (*page.trade.tiles, page.trade.speed)))
     assert len(places) == 1
+    tiles = (*page.trade.tiles, page.trade.speed)
+    assert all(tile.width() >= tile.need_px - 1 for tile in tiles), "each has the room that its number needs"
 
 
 def test_the_cards_stay_where_they_are_from_a_split_to_one_that_does_not_fit_and_while_the_engine_loads(
