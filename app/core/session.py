@@ -211,7 +211,9 @@ def step(state: SessionState, happening: Happening) -> SessionState:
             asked = state.change
             return state if asked is None else replace(state, change=replace(asked, moving=happening))
         case PlanChanged(plan=plan, residency=residency):
-            kept = state.change if state.change is not None and state.change.restart else None
+            kept = state.change  # what was asked for meanwhile, or is not this
+            if kept is not None and not kept.restart and kept.plan == plan:
+                kept = None
             return replace(state, plan=plan, residency=residency, settled=_as_settled(residency), change=kept)
         case IntegrityBroken(findings=findings):
             return replace(state, findings=findings)

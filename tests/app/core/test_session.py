@@ -188,6 +188,12 @@ def test_a_change_that_is_asked_for_is_known_until_it_is_there_or_given_up() -> 
     assert step(SessionState(stage=EngineStage.LOADING), ChangeRequested(change)).change is None, "nothing runs yet"
 
 
+def test_a_change_that_waits_outlives_news_of_another_one() -> None:
+    asked = step(SessionState(stage=EngineStage.READY, plan=PLAN), ChangeRequested(SplitChange(tiny_plan())))
+    other = tiny_plan(context_tokens=1024)
+    assert step(asked, PlanChanged(plan=other, residency=READY.residency, took_s=1)).change == asked.change
+
+
 def test_a_restart_that_waits_outlives_a_change_that_somebody_else_has_made() -> None:
     restart = SplitChange(tiny_plan(context_tokens=1024), restart=True)
     asked = step(SessionState(stage=EngineStage.READY, plan=PLAN), ChangeRequested(restart))

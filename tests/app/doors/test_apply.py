@@ -43,11 +43,11 @@ class Held:
             engine_argv=fake_engine(*options),
             ladder=FAST,
         )
-        wait_until(lambda: any(event.event == "ready" for event in self.events))
+        assert wait_until(lambda: any(event.event == "ready" for event in self.events))
 
     def changed(self) -> MemoryPlan:
         """What it runs after a change; its holder hears of it a moment later than the door."""
-        wait_until(lambda: any(isinstance(event, PlanChanged) for event in self.events))
+        assert wait_until(lambda: any(isinstance(event, PlanChanged) for event in self.events))
         return self.runs
 
     @property
