@@ -18,7 +18,6 @@ _CAUSES = {  # what an engine says itself, in the words for what its log or exit
     "pin_refused": "pinned",
     "pin_quota": "pinned",
     "vram": "vram",
-    "out_of_memory": "vram",
     "commit": "commit_limit",
     "ram": "ram",
     "port": "port",

@@ -73,8 +73,13 @@ class ReaderThreads:
             self._changed.notify_all()
         while len(self._running) < self._threads:
             thread = threading.Thread(target=self._work, name=f"reader {len(self._running) + 1}", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # no memory for its stack, or too many threads
+                if not self._running:
+                    raise
+                break
             self._running.append(thread)
-            thread.start()
         return reading
 
     def wait(self, reading: Reading, poll: Callable[[], None]) -> None:

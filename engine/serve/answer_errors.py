@@ -14,7 +14,6 @@ class AnswerFailedError(SplitpinError):
 class AnswerMemoryError(AnswerFailedError):
     """Memory ran out while answering; the subclasses say which, with the kinds that a plan has for these pools."""
 
-    kind = "out_of_memory"
     pool_words: ClassVar[str] = "Memory"
     fix_words: ClassVar[str] = (
         "Shorten the conversation, close other programs, or start the engine with a shorter context."

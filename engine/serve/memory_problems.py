@@ -18,7 +18,8 @@ from engine.serve.answer_errors import (
 )
 from engine.system.select import host_memory_left
 
-_HOST_WORDS = ("can't allocate memory", "not enough memory", "defaultcpuallocator")  # Linux, Windows, both
+# torch on Linux, on Windows, on both; and Python, whose thread has no memory for its stack
+_HOST_WORDS = ("can't allocate memory", "not enough memory", "defaultcpuallocator", "can't start new thread")
 _GPU_WORDS = ("cuda out of memory", "cuda error: out of memory", "cublas_status_alloc_failed")
 _PIN_WORDS = ("hostalloc", "hostregister", "pinned", "pin_memory", "cachinghostallocator")
 _GPU_TYPE = "OutOfMemoryError"  # torch's, which may not be imported

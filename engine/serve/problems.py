@@ -1,7 +1,7 @@
 """Errors of the serving engine, and words for those nobody foresaw. Tracebacks go to the log, never to people."""
 
 from engine.contract.errors import SplitpinError, in_words
-from engine.serve.answer_errors import AnswerFailedError
+from engine.serve.answer_errors import AnswerFailedError, AnswerMemoryError
 from engine.serve.memory_problems import memory_problem
 
 
@@ -25,9 +25,12 @@ class EngineFaultError(SplitpinError):
 
 
 class EngineMemoryError(EngineFaultError):
-    """Memory ran out in a place that no plan foresaw."""
+    """Memory ran out in a place that no plan foresaw; by the kind of the pool the launcher plans anew."""
 
-    kind = "out_of_memory"
+    def __init__(self, found: AnswerMemoryError) -> None:
+        fix = "Close other programs, or choose a split that takes less memory."
+        super().__init__(found.sentence, fix, short_bytes=found.short_bytes, **found.numbers)
+        self.kind = found.kind  # type: ignore[misc]
 
 
 def answer_problem(error: Exception, doing: str = "while answering") -> SplitpinError:
@@ -43,11 +46,8 @@ def engine_problem(error: Exception) -> SplitpinError:
     """The error that ends the engine, with a sentence."""
     if isinstance(error, SplitpinError):
         return error
-    if memory_problem(error, "") is not None:
-        return EngineMemoryError(
-            f"Memory ran out: {in_words(error)}.",
-            "Close other programs, or choose a split that takes less memory.",
-        )
+    if (found := memory_problem(error, "in the engine")) is not None:
+        return EngineMemoryError(found)
     return EngineFaultError(
         f"The engine failed in a way it does not know: {in_words(error)}.",
         "The engine's log has the details.",

@@ -197,3 +197,34 @@ def test_no_file_stays_open(entry: TensorEntry) -> None:
         reader.read_into(entry, memoryview(bytearray(SIZE)))
         reader.read_into(entry, memoryview(bytearray(10)))
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def _threads_that_start(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """Python's words for a system without memory for the stack of one more thread, or with too many of them."""
+    really_start, left = threading.Thread.start, [most]
+
+    def start(self: threading.Thread) -> None:
+        if not left[0]:
+            raise RuntimeError("can't start new thread")
+        left[0] -= 1
+        really_start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+
+
+def test_where_only_one_thread_can_be_started_it_reads_alone(
+    entry: TensorEntry, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _threads_that_start(monkeypatch, 1)
+    target = bytearray(SIZE)
+    with TensorReader(_meter()) as reader:
+        reader.read_into(entry, memoryview(target))
+    assert target == content
+
+
+def test_where_no_thread_can_be_started_that_is_the_error(entry: TensorEntry, monkeypatch: pytest.MonkeyPatch) -> None:
+    _threads_that_start(monkeypatch, 0)
+    target = bytearray(SIZE)
+    with TensorReader(_meter()) as reader, pytest.raises(RuntimeError, match="can't start new thread"):
+        reader.read_into(entry, memoryview(target))
+    target.clear()  # a BufferError while anybody has a view of it

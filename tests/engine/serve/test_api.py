@@ -84,7 +84,6 @@ def test_unknown_routes_are_errors_in_the_same_shape(serve: Serve, method: str, 
     ("error", "kind"),
     [
         (NotEnoughRamError(needed_bytes=10, available_bytes=5, fix="Close programs."), "ram"),
-        (MemoryError("12 GiB"), "out_of_memory"),
         (KeyError("model.norm.weight"), "internal"),
     ],
 )

@@ -102,6 +102,28 @@ def test_the_request_fails_with_its_kind_and_the_next_one_is_answered(
     assert served.problems == []
 
 
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (torch.OutOfMemoryError(CUDA), "vram"),
+        (RuntimeError(PINNED), "pin_refused"),
+        (RuntimeError(LINUX), "ram"),
+        (MemoryError(), "ram"),
+        (RuntimeError("can't start new thread"), "ram"),
+    ],
+)
+def test_memory_that_runs_out_while_loading_is_named_so_that_the_right_pool_is_planned_anew(
+    serve: Serve, error: Exception, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.serve.memory_problems.host_memory_left", lambda: (GIB, None))
+    served = serve(FakeModel(), loaded=False)
+    served.fail_loading(error)
+    assert served.session.join(PATIENCE_S)
+    [problem] = served.problems
+    assert (problem.kind, problem.problem.kind) == (kind, kind)
+    assert "ran out in the engine" in problem.sentence
+
+
 def test_who_asked_is_told_even_where_the_engine_cannot_go_on(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     served = serve(FakeModel(fail_prefill=lambda: torch.OutOfMemoryError(CUDA)))
 
