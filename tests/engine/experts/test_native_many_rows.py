@@ -6,6 +6,7 @@ import torch
 
 from engine.experts.dequant.code import MatrixCode, Pieces
 from engine.experts.native_kernel import FEW_ROWS
+from engine.system.native_library import NativeLibrary
 from tests.support.gguf_rows import random_gguf_rows
 from tests.support.native_matrices import (
     Packed,
@@ -13,11 +14,9 @@ from tests.support.native_matrices import (
     activations,
     assert_product,
     assert_same_bits,
-    instruction_sets,
     random_matrix,
 )
 
-SETS = instruction_sets()
 CODES = {
     "nvfp4": MatrixCode("fp4", 70, 208, "U8", "F8_E4M3", (1, 16)),
     "fp8 with a rest": MatrixCode("fp8", 37, 131, "F8_E4M3", "F32", (16, 128)),
@@ -37,19 +36,17 @@ def _packed(name: str) -> Packed:
     return Packed(MatrixCode("gguf", 67, 512, name), Pieces(raw))
 
 
-@pytest.mark.parametrize("instructions", SETS)
 @pytest.mark.parametrize("name", ["Q4_K", "Q8_0", *CODES])
-def test_products_are_those_of_the_weights_but_for_rounding(name: str, instructions: str) -> None:
+def test_products_are_those_of_the_weights_but_for_rounding(name: str, known: NativeLibrary) -> None:
     packed = _packed(name)
     for number, tokens in enumerate((FEW_ROWS + 1, 12, 31, 64)):
         placed, rows = (
             Placed(packed, first_row=number, row_step=1 + number % 2),
             activations(tokens, packed.code.columns),
         )
-        assert_product(placed.product(instructions, rows), rows, packed.weights())
+        assert_product(placed.product(known, rows), rows, packed.weights())
 
 
-@pytest.mark.parametrize("instructions", SETS)
-def test_a_row_has_the_same_product_in_any_large_company(instructions: str) -> None:
+def test_a_row_has_the_same_product_in_any_large_company(known: NativeLibrary) -> None:
     placed, rows = Placed(_packed("Q4_K")), activations(30, 512)
-    assert_same_bits(placed.product(instructions, rows[:17].contiguous()), placed.product(instructions, rows)[:17])
+    assert_same_bits(placed.product(known, rows[:17].contiguous()), placed.product(known, rows)[:17])

@@ -1,7 +1,5 @@
 """Native kernels for weights that lie by outputs: GPTQ and AWQ."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 
@@ -16,7 +14,6 @@ from tests.support.native_matrices import (
     assert_same_bits,
     assert_same_in_company,
     instruction_sets,
-    library,
     random_matrix,
 )
 
@@ -46,13 +43,6 @@ def _awq() -> list[Packed]:
             code = MatrixCode("awq", rows, columns, "I32", "F16", (1, wide), 4)
             found += [random_matrix(code, random, zeros=True), random_matrix(code, random)]
     return found
-
-
-@pytest.fixture(params=SETS)
-def known(request: pytest.FixtureRequest) -> Iterator[NativeLibrary]:
-    """The library with each instruction set."""
-    with library(request.param) as found:
-        yield found
 
 
 MATRICES = {"gptq of 4 bits": lambda: _gptq(4), "gptq of 8 bits": lambda: _gptq(8), "awq": _awq}

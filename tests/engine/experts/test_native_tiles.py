@@ -1,6 +1,6 @@
 """Native kernels for weights in rows with scales beside them: MXFP4, NVFP4, fp8, int8, pack-quantized."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -16,7 +16,6 @@ from tests.support.native_matrices import (
     assert_same_bits,
     assert_same_in_company,
     instruction_sets,
-    library,
     random_matrix,
 )
 
@@ -78,13 +77,6 @@ def _matrices(sizes: list[tuple[int, int]], codes: Callable[[int, int], list[Mat
                     found.append(random_matrix(code, random))
                     found.append(random_matrix(code, random, zeros=True))
     return found
-
-
-@pytest.fixture(params=SETS)
-def known(request: pytest.FixtureRequest) -> Iterator[NativeLibrary]:
-    """The library with each instruction set."""
-    with library(request.param) as found:
-        yield found
 
 
 MATRICES = {
