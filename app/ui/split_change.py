@@ -4,12 +4,13 @@ from app.core.session import EngineStage, SessionState, SplitChange
 from app.planning.change import Change, Move, change_of, same_split, why_restart
 from app.ui.split_inputs import Pending, SplitInputs
 from app.ui.split_view import ChangeView
-from app.ui.wording import TIER_WORDS, layers, percent, rough_duration, tokens
+from app.ui.wording import TIER_WORDS, layers, percent, rough_duration, shortened, tokens
 from engine.contract.errors import Problem
 from engine.contract.plan import MemoryPlan
 from engine.contract.units import gib
 
 APPLY, RESTART, KEEP, CALL_OFF = "Apply", "Restart to apply", "Keep as it is", "Call off"
+_LONGEST_NAME = 36
 _FIRST = "The answer in progress is finished first"
 _WAITS = "Waits until the answer in progress is complete"
 _APPLY_HINT = f"Change the running engine without loading again. {_FIRST} (F5)"
@@ -63,7 +64,7 @@ def _without_plan(inputs: SplitInputs) -> ChangeView | None:
     """What is wished for has no plan, which a notice explains, or is what runs."""
     if not inputs.touched or inputs.problem is None:
         return None
-    why = "What you chose does not fit." if inputs.shape is not None else f"{inputs.model_name} cannot be read."
+    why = "What you chose does not fit." if inputs.shape is not None else f"{_brief(inputs.model_name)} cannot be read."
     return ChangeView("The engine runs on with the split it has", why, "warn", undo=KEEP)
 
 
@@ -95,7 +96,7 @@ def _title(change: Change) -> str:
 
 def _restart_title(inputs: SplitInputs, pending: Pending) -> str:
     if _other_model(inputs):
-        return f"{inputs.model_name} needs a restart of the engine"
+        return f"{_brief(inputs.model_name)} needs a restart of the engine"
     return "This split needs a restart of the engine"
 
 
@@ -103,8 +104,12 @@ def _reason(inputs: SplitInputs, pending: Pending, problem: Problem) -> str:
     if pending.refused:
         return "The engine was asked for it and refused."
     if _other_model(inputs):
-        return f"It runs {inputs.session.model_name}, whose memory is given back first."
+        return f"It runs {_brief(inputs.session.model_name)}, whose memory is given back first."
     return problem.sentence
+
+
+def _brief(name: str | None) -> str:
+    return shortened(name or "The model", _LONGEST_NAME)
 
 
 def _other_model(inputs: SplitInputs) -> bool:

@@ -77,7 +77,7 @@ class ChangeBar(QWidget):
         self._home = home
         self._view: ChangeView | None = None
         self._mark = _Mark(theme)
-        self._title = Label("", 13, Weight.DemiBold)
+        self._title = Label("", 13, Weight.DemiBold, wrap=True)
         self._text = Label("", 12, role="muted", wrap=True)
         self._text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.undo = ActionButton(theme, "", kind="ghost")

@@ -15,6 +15,7 @@ from engine.contract.residency import LayerResidency, ResidencyReport
 from engine.contract.shape import ModelShape
 from engine.contract.units import GIB, MIB
 from engine.system.recorded import RecordedMachine
+from tests.app.ui import samples
 from tests.support.model_configs import QWEN3_30B, shape_of
 
 MACHINES = Path(__file__).parents[2] / "machines"
@@ -65,6 +66,12 @@ def test_the_same_wishes_have_the_same_plan_while_the_engine_runs(
     before = planned(shape, facts, wishes)
     now = with_engine(facts, before, unused_bytes=unused_bytes)
     assert planned(shape, facts_beside(now, report_of(before), before, wishes), wishes) == before
+
+
+def test_without_a_gpu_everything_that_the_engine_holds_is_ram() -> None:
+    before = planned(samples.DEMO, samples.NO_GPU, Wishes())
+    now = with_engine(samples.NO_GPU, before)
+    assert planned(samples.DEMO, facts_beside(now, report_of(before), before), Wishes()) == before
 
 
 def test_what_other_programs_took_since_is_not_planned_with(tmp_path: Path) -> None:

@@ -96,6 +96,15 @@ def test_after_refused_pins_and_after_a_refusal_of_the_engine_a_restart_is_offer
     assert refused.apply == "Restart to apply"
 
 
+def test_a_long_model_name_is_said_briefly() -> None:
+    base = samples.wishing_for_room()
+    assert base.plan is not None and base.pending is not None
+    plan = base.plan.model_copy(update={"model_dir": "/models/other"})
+    named = replace(base, model_name="x" * 200, pending=replace(base.pending, plan=plan))
+    assert len(change(named).title) < 80 and change(named).title.endswith(" needs a restart of the engine")
+    assert change(named).text == "It runs MiniMax-M2.5, whose memory is given back first."
+
+
 def test_a_model_that_can_only_be_planned_offers_no_restart() -> None:
     base = samples.wishing_for_room()
     assert base.shape is not None
