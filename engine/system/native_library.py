@@ -146,9 +146,7 @@ class NativeLibrary(KernelLibrary):
             found = getattr(self._library, name)
         except AttributeError as cause:
             raise OSError(f"the library has no {name}") from cause
-        found.restype = (
-            ctypes.c_int32 if name not in ("splitpin_product", "splitpin_unpack", "splitpin_close") else None
-        )
+        found.restype = None if name in _SILENT else ctypes.c_int32
         found.argtypes = arguments
         return cast(Callable[..., int], found)
 
