@@ -22,7 +22,8 @@
       functions of vectors.h, which hide the difference; no format file asks which of the two it is compiled for.
    2. Add #include "formats/NAME.h" and FORMAT(NAME) to blocks.c, tiles.c or outputs.c, which are compiled apart from each
       other so that this takes a third of the time. The first format that fits is used.
-   3. Add its `MatrixCode` to tests/engine/experts/native_codes.py: that tests it against engine/experts/dequant.
+   3. Add its `MatrixCode` to tests/engine/experts/test_native_blocks.py, _tiles.py or _outputs.py, which compare it with
+      engine/experts/dequant, and its name to tests/bench/expert_kernels.py.
 
    Rules
    -----
@@ -35,8 +36,9 @@
      Nothing is aligned; use the load functions of vectors.h.
    - No subnormal float32 numbers on the way (they cost a hundred cycles, and some set the processor to flush them):
      small floats become float16 bits first, then `floats_of_f16_bytes` or `floats_of_f16`.
-   - A layout whose neighbours in memory are outputs (GPTQ, AWQ) does not fit row_format.h; it writes NAME_product and
-     NAME_unpack itself, with the types `product_fn` and `unpack_fn`. */
+   - Rows with scales and zero points in pieces of their own take tile_format.h instead of row_format.h, layouts whose
+     neighbours in memory are outputs (GPTQ, AWQ) output_format.h; each says what it asks of a format. Whatever fits
+     none of the three writes NAME_product and NAME_unpack itself, of the types `product_fn` and `unpack_fn`. */
 #ifndef SPLITPIN_KERNELS_H
 #define SPLITPIN_KERNELS_H
 
