@@ -23,7 +23,7 @@ static inline int fits_groups(const struct matrix *m) {
 static inline struct groups groups_of(const struct matrix *m, const struct pieces *p) {
     const size_t rows = (size_t)m->rows, columns = (size_t)m->columns, wide = (size_t)m->tile_columns;
     const size_t count = (columns + wide - 1) / wide;
-    struct groups groups = {{rows, rows * count, 1, 1, ONE_GROUP, scale_type_of(m)}, rows, wide, count, p->order,
+    struct groups groups = {{rows, rows * count, 1, 1, 0, scale_type_of(m)}, rows, wide, count, p->order,
                             wide % 8 != 0 && count > 1, 0};
     uint32_t others = 0;
     if (p->order)

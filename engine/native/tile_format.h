@@ -29,11 +29,10 @@ static ALWAYS_INLINE f32x32 IN(weights)(f32x32 numbers, const float *scales, con
 /* `rows` rows of weights times `tokens` rows of activations; FACTOR comes once, at the end of the sums. */
 static ALWAYS_INLINE void IN(rows)(const struct matrix *m, const struct pieces *p, const struct tiles *tiles,
                                    const struct IN(tables) *tables, size_t row, const float *x, float *out,
-                                   size_t out_stride, const int rows, const int tokens, const enum tile_width width,
+                                   size_t out_stride, const int rows, const int tokens, const int halves,
                                    const int has_zeros) {
     const size_t columns = (size_t)m->columns, row_bytes = IN(row_bytes)(m), groups = columns / 32, rest = columns % 32;
     const size_t last_tile = columns / 32 * 32 / (size_t)m->tile_columns;
-    const int halves = width == HALF_GROUP;
     const uint8_t *bytes = p->weight + row * row_bytes;
     float scales[2][33], zeros[2][33];
     f32x32 sums[4] = {0};
@@ -42,9 +41,9 @@ static ALWAYS_INLINE void IN(rows)(const struct matrix *m, const struct pieces *
         UNROLLED for (int r = 0; r < rows; r++)
             IN(scales)(m, p, tiles, (row + (size_t)r) / tiles->tall * tiles->across + tile, scales[r], zeros[r]);
         for (size_t at = 0; at < 32 && group < groups; at += halves ? 2 : 1) {
-            const size_t end = width != MORE_GROUPS              ? group + 1
+            const size_t end = halves                           ? group + 1
                                : groups - group < tiles->groups ? groups
-                                                                 : group + tiles->groups;
+                                                                : group + tiles->groups;
             for (; group < end; group++)
                 UNROLLED for (int r = 0; r < rows; r++) {
                     const uint8_t *here = bytes + (size_t)r * row_bytes + group * GROUP_BYTES;
@@ -76,23 +75,23 @@ static ALWAYS_INLINE void IN(rows)(const struct matrix *m, const struct pieces *
 /* One row of activations goes through two rows of weights at a time; two or more share the decoding of one. */
 static ALWAYS_INLINE void IN(all)(const struct matrix *m, const struct pieces *p, const struct tiles *tiles,
                                   const float *x, int tokens, float *out, size_t out_stride, size_t first, size_t last,
-                                  const enum tile_width width, const int has_zeros) {
+                                  const int halves, const int has_zeros) {
     const struct IN(tables) tables = IN(tables)();
     for (; tokens >= ROWS_AT_ONCE; tokens -= ROWS_AT_ONCE) {
         for (size_t row = first; row < last; row++)
-            IN(rows)(m, p, tiles, &tables, row, x, out, out_stride, 1, ROWS_AT_ONCE, width, has_zeros);
+            IN(rows)(m, p, tiles, &tables, row, x, out, out_stride, 1, ROWS_AT_ONCE, halves, has_zeros);
         x += ROWS_AT_ONCE * (size_t)m->columns, out += ROWS_AT_ONCE * out_stride;
     }
     for (; ROWS_AT_ONCE > 2 && tokens >= 2; tokens -= 2) {
         for (size_t row = first; row < last; row++)
-            IN(rows)(m, p, tiles, &tables, row, x, out, out_stride, 1, 2, width, has_zeros);
+            IN(rows)(m, p, tiles, &tables, row, x, out, out_stride, 1, 2, halves, has_zeros);
         x += 2 * (size_t)m->columns, out += 2 * out_stride;
     }
     for (; tokens; tokens--) {
         size_t row = first;
         for (; row + 1 < last; row += 2)
-            IN(rows)(m, p, tiles, &tables, row, x, out, out_stride, 2, 1, width, has_zeros);
-        if (row < last) IN(rows)(m, p, tiles, &tables, row, x, out, out_stride, 1, 1, width, has_zeros);
+            IN(rows)(m, p, tiles, &tables, row, x, out, out_stride, 2, 1, halves, has_zeros);
+        if (row < last) IN(rows)(m, p, tiles, &tables, row, x, out, out_stride, 1, 1, halves, has_zeros);
         x += m->columns, out += out_stride;
     }
 }
@@ -100,31 +99,24 @@ static ALWAYS_INLINE void IN(all)(const struct matrix *m, const struct pieces *p
 static void IN(product)(const struct matrix *m, const struct pieces *p, const float *x, int tokens, float *out,
                         size_t out_stride, size_t first, size_t last) {
     const struct tiles tiles = tiles_of(m);
-#define ALL(width, has_zeros) IN(all)(m, p, &tiles, x, tokens, out, out_stride, first, last, width, has_zeros)
-    if (ZEROS && p->zero) {
-        if (tiles.width == HALF_GROUP) ALL(HALF_GROUP, ZEROS);
-        if (tiles.width == ONE_GROUP) ALL(ONE_GROUP, ZEROS);
-        if (tiles.width == MORE_GROUPS) ALL(MORE_GROUPS, ZEROS);
-    } else {
-        if (tiles.width == HALF_GROUP) ALL(HALF_GROUP, 0);
-        if (tiles.width == ONE_GROUP) ALL(ONE_GROUP, 0);
-        if (tiles.width == MORE_GROUPS) ALL(MORE_GROUPS, 0);
-    }
-#undef ALL
+    if (tiles.halves && ZEROS && p->zero) IN(all)(m, p, &tiles, x, tokens, out, out_stride, first, last, 1, ZEROS);
+    else if (tiles.halves) IN(all)(m, p, &tiles, x, tokens, out, out_stride, first, last, 1, 0);
+    else if (ZEROS && p->zero) IN(all)(m, p, &tiles, x, tokens, out, out_stride, first, last, 0, ZEROS);
+    else IN(all)(m, p, &tiles, x, tokens, out, out_stride, first, last, 0, 0);
 }
 
 static ALWAYS_INLINE void IN(unpack_row)(const struct matrix *m, const struct pieces *p, const struct tiles *tiles,
                                          const struct IN(tables) *tables, size_t row, void *out, const enum number type,
                                          size_t place, const int has_zeros) {
     const size_t columns = (size_t)m->columns, row_bytes = IN(row_bytes)(m), groups = columns / 32, rest = columns % 32;
-    const int halves = tiles->width == HALF_GROUP;
+    const int halves = tiles->halves;
     const uint8_t *bytes = p->weight + row * row_bytes;
     float scales[33], zeros[33];
     size_t group = 0;
     for (size_t tile = 0; tile < tiles->across; tile += 32) {
         IN(scales)(m, p, tiles, row / tiles->tall * tiles->across + tile, scales, zeros);
         for (size_t at = 0; at < 32 && group < groups + (rest != 0); at += halves ? 2 : 1) {
-            const size_t end = tiles->width == MORE_GROUPS ? group + tiles->groups : group + 1;
+            const size_t end = halves ? group + 1 : group + tiles->groups;
             for (; group < end && group < groups + (rest != 0); group++, place += 32) {
                 const uint8_t *here = bytes + group * GROUP_BYTES;
                 uint8_t some[32];

@@ -58,13 +58,12 @@ static ALWAYS_INLINE f32x32 divided(f32x32 values, float divisor) {
 /* -- scales -------------------------------------------------------------------------------------------------------- */
 
 enum scale_type { NO_SCALE, F32_SCALE, BF16_SCALE, F16_SCALE, E4M3_SCALE, E8M0_SCALE };
-enum tile_width { HALF_GROUP, ONE_GROUP, MORE_GROUPS }; /* groups of 32 neighbours in a row that share a scale */
 
 /* How the tiles of a matrix lie. */
 struct tiles {
     size_t across, all;  /* tiles in a row of tiles, and in the matrix */
-    size_t tall, groups; /* rows of a tile; its groups of 32 where they are more than one */
-    enum tile_width width;
+    size_t tall, groups; /* rows of a tile; its groups of 32 neighbours in a row */
+    int halves;          /* a tile has half a group instead */
     enum scale_type type;
 };
 
@@ -96,8 +95,8 @@ static inline int fits_scales(const struct matrix *m) {
 static inline struct tiles tiles_of(const struct matrix *m) {
     const size_t wide = (size_t)m->tile_columns, tall = (size_t)m->tile_rows;
     struct tiles tiles = {((size_t)m->columns + wide - 1) / wide, ((size_t)m->rows + tall - 1) / tall, tall, wide / 32,
-                          wide == 16 ? HALF_GROUP : wide == 32 ? ONE_GROUP : MORE_GROUPS, scale_type_of(m)};
-    if (tiles.across == 1) tiles.width = MORE_GROUPS, tiles.groups = (size_t)m->columns / 32 + 1;
+                          wide == 16, scale_type_of(m)};
+    if (tiles.across == 1) tiles.halves = 0, tiles.groups = (size_t)m->columns / 32 + 1;
     tiles.all *= tiles.across;
     return tiles;
 }
