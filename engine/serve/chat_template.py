@@ -30,7 +30,7 @@ from engine.serve.template_guards import (
 )
 from engine.serve.template_meter import Meter
 
-MOST_SOURCE_CHARS = 1 << 20  # the longest published ones have some 30,000
+MOST_SOURCE_CHARS = 1 << 18  # the longest published ones have some 30,000
 # What a template can raise: its own refusals, and slips of its author in a corner we are the first to reach.
 TEMPLATE_ERRORS = (
     TemplateError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, SyntaxError
@@ -77,7 +77,10 @@ class ChatTemplate:
             if self._compiled is None:
                 if len(self._source) > MOST_SOURCE_CHARS:
                     raise TemplateError(f"it has {len(self._source):,} characters; {MOST_SOURCE_CHARS:,} are the most")
-                self._compiled = _environment().from_string(self._source)
+                try:
+                    self._compiled = _environment().from_string(self._source)
+                except MemoryError as cause:  # what Python's compiler says of code that is nested too deeply
+                    raise TemplateError("it is nested too deeply") from cause
             return self._compiled
 
 

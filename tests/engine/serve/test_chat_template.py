@@ -80,7 +80,8 @@ def test_a_template_ends_when_nobody_waits_for_it() -> None:
      "{% for a in [1, 1] recursive %}{{ loop([1, 1]) }}{% endfor %}", "{{ ''.__class__.__mro__ }}",
      "{% include 'x' %}", "{{ lipsum(9) }}",
      "{% for a in 'x' %}" * 40 + "{% endfor %}" * 40, "{% macro f(n) %}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}",
-     " " * (1 << 20) + "{{ 1 }}", "{{ messages[0].pop('role') }}"],
+     " " * (1 << 18) + "{{ 1 }}", "{% if 1 %}a" + "{% elif 1 %}b" * 7000 + "{% endif %}",
+     "{{ messages[0].pop('role') }}"],
     ids=lambda source: source.strip()[:30],
 )  # fmt: skip
 def test_what_is_wrong_with_a_template_is_an_error_that_is_known(source: str) -> None:
