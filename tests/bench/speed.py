@@ -9,8 +9,8 @@ A simulated GPU is this CPU with copies that nothing runs beside: its rows show 
 not how well they tell the speed of a GPU.
 
 The demo model on two cores that others kept busy (load 7), all layers in one place: answers came at 0.65 to 1.75 of the
-middle, prompts of 512 and 1,500 tokens at 0.64 to 1.3 on the CPU and at 0.36 to 0.92 on a simulated GPU, of 64 tokens at
-0.3 to 1.1. Half of the rows were off by a factor of 1.45 or less, the worst one by 3.4.
+middle, prompts of 512 and 1,500 tokens at 0.64 to 1.3 on the CPU and at 0.36 to 0.92 on a simulated GPU, of 64 tokens
+at 0.3 to 1.1. Half of the rows were off by a factor of 1.45 or less, the worst one by 3.4.
 """
 
 import argparse
