@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from engine.contract.errors import ContextTooLongError
+from engine.contract.errors import ContextTooLongError, SplitpinError
 from engine.contract.plan import MemoryPlan
 from engine.contract.residency import ResidencyReport, SlotUse
 from engine.model.change import change_plan
@@ -33,6 +33,20 @@ def keep_head_flat(model: Any) -> None:
 def _flat(module: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     hidden, *others = inputs
     return (hidden.reshape(-1, hidden.shape[-1]).view(hidden.shape), *others)
+
+
+class UnknownTokenError(SplitpinError):
+    """The tokenizer makes tokens of a text that the model has no weights for."""
+
+    kind = "answer_failed"
+
+    def __init__(self, *, token_id: int, known_tokens: int) -> None:
+        super().__init__(
+            f"The text holds token {token_id:,} of the tokenizer; the model knows only {known_tokens:,}.",
+            "Download tokenizer and weights again; they do not belong together.",
+            token_id=token_id,
+            known_tokens=known_tokens,
+        )
 
 
 class LoadedModel(LanguageModel):
@@ -60,6 +74,7 @@ class LoadedModel(LanguageModel):
         self._resumes = plan.model.resumes_in_chunks
         self._model: Any = model
         keep_head_flat(model)
+        self._embedded: int = getattr(model.get_input_embeddings(), "num_embeddings", self.vocab_size)
         self._parts = parts
         self._cache_argument = cache_argument
         self._device = parts.device.torch_device
@@ -87,6 +102,9 @@ class LoadedModel(LanguageModel):
 
     @override
     def begin(self, prompt: Sequence[int]) -> int:
+        most = max(prompt, default=0)
+        if most >= self._embedded:  # a GPU ends the whole process for it
+            raise UnknownTokenError(token_id=most, known_tokens=self._embedded)
         return self._sequences.begin(prompt)
 
     @override

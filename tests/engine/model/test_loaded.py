@@ -11,11 +11,12 @@ from typing_extensions import override
 
 from engine.contract.errors import ContextTooLongError, ModelFolderError
 from engine.model.interface import GenerationCancelledError
-from engine.model.loaded import keep_head_flat
+from engine.model.loaded import UnknownTokenError, keep_head_flat
 from engine.model.text_settings import generation_defaults
 from tests.engine.model.conftest import Load, Tiny
 from tests.support.reference import prefill, random_prompt
 from tests.support.tiny_models import VOCAB, TinyModel, plan_for
+from tests.support.turns import ask, assert_as_cold
 
 
 def test_logits_are_one_row_of_float32_on_the_cpu(tiny: Tiny, load: Load) -> None:
@@ -40,6 +41,16 @@ def test_a_prompt_that_does_not_fit_is_refused_before_anything_is_computed(tiny:
         prefill(model, random_prompt(23))
     assert why.value.numbers == {"prompt_tokens": 33, "context_tokens": 32}
     assert model.cached_tokens == 10
+
+
+def test_a_token_that_the_model_has_no_weights_for_is_refused_before_a_gpu_meets_it(tiny: Tiny, load: Load) -> None:
+    """A tokenizer of another model: an index beyond the embedding is an error that no process with CUDA survives."""
+    model = load(plan_for(tiny("mixtral"), "vplg"))
+    before = ask(model, random_prompt(9), 3)
+    with pytest.raises(UnknownTokenError, match=f"token 4,000 of the tokenizer; the model knows only {VOCAB}"):
+        ask(model, [*random_prompt(9), 4000])
+    assert model.check_integrity() == ()
+    assert_as_cold(model, random_prompt(9), before)
 
 
 def test_a_prompt_nobody_waits_for_stops_between_two_chunks(tiny: Tiny, load: Load) -> None:
