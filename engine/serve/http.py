@@ -4,9 +4,11 @@ import logging
 import time
 import uuid
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
+from anyio import CapacityLimiter, to_thread
 from fastapi import FastAPI, Request, Response
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -30,6 +32,7 @@ log = logging.getLogger(__name__)
 LOCAL_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
 FIRST_PIECE_S = 5.0  # an error before that gets its HTTP status; after it the stream has begun
 SILENCE_S = 10.0  # a comment this often keeps proxies and clients from giving up during a long prefill
+MOST_PREPARING = 4  # prompts at once: Python runs one at a time, and the model is to have its turns too
 CLIENT_GONE = 499  # nobody reads it; the log does
 
 
@@ -70,6 +73,7 @@ def create_app(session: Session) -> FastAPI:
     app = FastAPI(title="Splitpin engine", docs_url=None, redoc_url=None, openapi_url=None)
     app.add_middleware(LocalOnly)
     bodies = Bodies()
+    preparing = CapacityLimiter(MOST_PREPARING)
     _handle_errors(app)
 
     @app.get("/health")
@@ -103,7 +107,8 @@ def create_app(session: Session) -> FastAPI:
             async with bodies.body_of(request) as body:
                 asked = read_chat_request(body)
                 exchange.watch(request, session)
-                wanted = await run_in_threadpool(session.prepare, answer.request_id, asked, lambda: exchange.is_gone)
+                prepare = partial(session.prepare, answer.request_id, asked, lambda: exchange.is_gone)
+                wanted = await to_thread.run_sync(prepare, limiter=preparing)
             exchange.wait_for(session, session.submit(wanted, exchange, accepted_s=accepted_s))
             if not asked.stream:
                 return await _whole(answer, exchange)

@@ -120,3 +120,28 @@ def test_a_text_that_is_far_too_long_is_told_by_its_first_pieces() -> None:
     asked = itertools.count()
     with pytest.raises(ContextTooLongError, match="has 10000000 tokens"):
         PromptMaker(byte_tokenizer(), 16)._refuse_if_huge("a" * 10_000_000, lambda: next(asked) > 3)
+
+
+@pytest.mark.usefixtures("without_limits")
+def test_few_prompts_are_made_at_once_and_who_hangs_up_makes_room(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Watched.steps = threading.Semaphore(0)
+    monkeypatch.setattr(messages, "Meter", Watched)
+    monkeypatch.setattr("engine.serve.http.MOST_PREPARING", 1)
+    served = serve(FakeModel(chat_template=ENDLESS))
+
+    async def scenario() -> int:
+        async with httpx.AsyncClient(base_url=served.url, timeout=PATIENCE_S) as http:
+            body = {"messages": [{"role": "user", "content": "endless"}]}
+            hangs = asyncio.create_task(http.post(CHAT, json=body))
+            assert await asyncio.to_thread(Watched.steps.acquire, timeout=PATIENCE_S)
+            waits = asyncio.create_task(http.post(CHAT, json={"messages": [{"role": "user", "content": "hi"}]}))
+            for _ in range(1000):
+                assert await asyncio.to_thread(Watched.steps.acquire, timeout=PATIENCE_S)
+            assert not waits.done()
+            hangs.cancel()
+            await asyncio.gather(hangs, return_exceptions=True)
+            return (await waits).status_code
+
+    assert asyncio.run(scenario()) == 200
