@@ -9,8 +9,7 @@ from typing import cast
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
-from PySide6.QtCore import QEvent, QPointF, QRectF, Qt
-from PySide6.QtGui import QColor, QPainter, QPixmap
+from PySide6.QtCore import QEvent
 from PySide6.QtWidgets import QApplication, QWidget
 
 from app.core.library import ModelEntry
@@ -19,7 +18,6 @@ from app.orphans.verdicts import Orphan
 from app.planning.held import Held
 from app.planning.others import Program
 from app.planning.wishes import Wishes
-from app.ui import tray_glyph
 from app.ui.change_desk import not_changed
 from app.ui.crash_fix import crash_fix
 from app.ui.main_window import MainWindow
@@ -31,9 +29,7 @@ from app.ui.split_notices import NoticeInputs, compose
 from app.ui.split_plan import Question, answer, gain, left_over
 from app.ui.split_presenter import present
 from app.ui.split_speed import known_speed
-from app.ui.theme import Theme, ThemeChoice, ui_font
-from app.ui.tray import Tray
-from app.ui.tray_view import TrayInputs, tray
+from app.ui.theme import Theme, ThemeChoice
 from app.ui.widgets.rail import RailEntry
 from app.ui.window_memory import WindowMemory
 from engine.contract.errors import Problem
@@ -43,9 +39,8 @@ from engine.contract.probe import ProbeLine
 from engine.contract.processes import ProcessIdentity
 from engine.contract.units import GIB
 from engine.system.protocols import MemoryUse
-from tests import gallery_chat
+from tests import gallery_chat, gallery_tray
 from tests.app.ui import samples
-from tests.app.ui.samples import GLYPHS
 
 THEMES: tuple[ThemeChoice, ...] = ("dark", "light", "contrast")
 
@@ -261,57 +256,6 @@ def build(theme: Theme, scene: Scene, folder: Path) -> MainWindow:
     return window
 
 
-def glyph_sheet(theme: Theme) -> QPixmap:
-    """The tray glyphs as the taskbar shows them, and eight times as large."""
-    sheet = QPixmap(150 * len(GLYPHS) + 20, 230)
-    sheet.fill(QColor(theme.tokens.surface if theme.tokens.is_light else theme.tokens.bg))
-    painter = QPainter(sheet)
-    painter.setFont(ui_font(13))
-    painter.setPen(QColor(theme.tokens.text))
-    for place, (name, glyph) in enumerate(GLYPHS.items()):
-        left = 20 + 150 * place
-        painter.drawText(QRectF(left, 8, 140, 20), Qt.AlignmentFlag.AlignVCenter, name)
-        x = float(left)
-        for px in tray_glyph.SIZES_PX:
-            picture = tray_glyph.pixmap(glyph, px, dark_taskbar=not theme.tokens.is_light)
-            painter.drawPixmap(QPointF(x, 52 - px / 2), picture)
-            x += px + 10
-        small = tray_glyph.pixmap(glyph, 16, dark_taskbar=not theme.tokens.is_light)
-        painter.drawPixmap(QPointF(left, 85), small.scaled(128, 128))
-    painter.end()
-    return sheet
-
-
-def menu_sheet(app: QApplication, theme: Theme) -> QPixmap:
-    """The tray menus side by side."""
-    views = [
-        tray(TrayInputs(samples.ready().session, "MiniMax-M2.5")),
-        tray(TrayInputs(samples.changing().session, "MiniMax-M2.5")),
-        tray(TrayInputs(samples.stalled().session, "MiniMax-M2.5")),
-        tray(TrayInputs(samples.loading().session, "MiniMax-M2.5")),
-        tray(TrayInputs(samples.stopped().session, "MiniMax-M2.5", (an_orphan(),))),
-        tray(TrayInputs(samples.pins_refused().session, "MiniMax-M2.5", restart="Start with 40 pinned layers")),
-    ]
-    pictures = []
-    for view in views:
-        icon = Tray(theme, is_available=lambda: False)
-        icon.show_view(view)
-        icon.menu.popup(app.primaryScreen().geometry().topLeft())
-        settle(app)
-        pictures.append(icon.menu.grab())
-        icon.menu.close()
-        icon.close()
-    sheet = QPixmap(sum(p.width() + 20 for p in pictures) + 20, max(p.height() for p in pictures) + 40)
-    sheet.fill(QColor(theme.tokens.bg))
-    painter = QPainter(sheet)
-    x = 20
-    for picture in pictures:
-        painter.drawPixmap(x, 20, picture)
-        x += picture.width() + 20
-    painter.end()
-    return sheet
-
-
 def settle(app: QApplication) -> None:
     """Lay out and animate to the end."""
     for _ in range(12):
@@ -327,8 +271,8 @@ def main(argv: list[str]) -> int:
     for choice in THEMES[:2] if not names else THEMES:
         theme = Theme(app, choice)
         if not names or "tray" in names:
-            glyph_sheet(theme).save(str(out / f"tray-glyphs-{choice}.png"))
-            menu_sheet(app, theme).save(str(out / f"tray-menu-{choice}.png"))
+            gallery_tray.glyph_sheet(theme).save(str(out / f"tray-glyphs-{choice}.png"))
+            gallery_tray.menu_sheet(app, theme, an_orphan()).save(str(out / f"tray-menu-{choice}.png"))
         for name, scene in scenes().items():
             if names and name not in names:
                 continue

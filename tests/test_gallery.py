@@ -9,7 +9,7 @@ from pytestqt.qtbot import QtBot
 
 from app.ui.theme import Theme, ThemeChoice
 from app.ui.widgets.label import ElidedLabel
-from tests import gallery
+from tests import gallery, gallery_tray
 
 # The platform without a screen cannot raise menus.
 pytestmark = pytest.mark.qt_log_ignore("does not support", "propagateSizeHints")
@@ -31,8 +31,8 @@ def test_every_state_is_drawn_and_no_label_is_cut(
 
 def test_the_tray_is_drawn(qtbot: QtBot, qapp: QApplication) -> None:
     theme = Theme(qapp, "dark")
-    assert colours(gallery.glyph_sheet(theme).toImage()) > 5
-    assert colours(gallery.menu_sheet(qapp, theme).toImage()) > 5
+    assert colours(gallery_tray.glyph_sheet(theme).toImage()) > 5
+    assert colours(gallery_tray.menu_sheet(qapp, theme, gallery.an_orphan()).toImage()) > 5
 
 
 def cut_labels(window: QWidget) -> list[str]:
