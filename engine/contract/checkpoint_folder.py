@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from engine.contract.checkpoint_json import read_bounded
+from engine.contract.checkpoint_json import read_bounded, visible
 from engine.contract.errors import ModelFileError, ModelFolderError
 
 CONFIG_NAME = "config.json"
@@ -69,7 +69,7 @@ def _named_by_ref(ref: Path, snapshots: Path) -> Path | None:
 
 
 def _holds_model(folder: Path) -> bool:
-    return (folder / CONFIG_NAME).is_file() or any(file.is_file() for file in folder.glob("*.gguf"))
+    return (folder / CONFIG_NAME).is_file() or any(file.is_file() for file in visible(folder, "*.gguf"))
 
 
 def _with_model(snapshot: Path) -> Path:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.contract.checkpoint_json import MAX_TENSORS, read_index, require_text
+from engine.contract.checkpoint_json import MAX_TENSORS, read_index, require_text, visible
 from engine.contract.errors import ModelFileError
 
 INDEX_NAME = "model.safetensors.index.json"
@@ -59,7 +59,7 @@ TensorTable = Mapping[str, TensorEntry]
 
 def has_weights(folder: Path) -> bool:
     """Whether the folder holds or at least names safetensors files."""
-    return (folder / INDEX_NAME).is_file() or any(folder.glob("*.safetensors"))
+    return (folder / INDEX_NAME).is_file() or any(visible(folder, "*.safetensors"))
 
 
 def read_headers(folder: Path) -> TensorTable:
@@ -114,7 +114,7 @@ def _files(folder: Path) -> list[Path]:
             )
         return [folder / name for name in names]
     single = folder / SINGLE_NAME
-    files = [single] if single.is_file() else sorted(folder.glob("*.safetensors"))
+    files = [single] if single.is_file() else sorted(visible(folder, "*.safetensors"))
     if not files:
         raise ModelFileError(f"{folder.name} holds no .safetensors file.", "Choose a folder with the weights.")
     if absent := next((file for file in files if not file.is_file()), None):

@@ -1,4 +1,4 @@
-"""JSON files of a model folder, read with limits: a hostile file is refused, it takes no memory and no time."""
+"""Files of a model folder, and JSON read with limits: a hostile file is refused, it takes no memory and no time."""
 
 import json
 import re
@@ -18,6 +18,11 @@ _LARGE_MAP_BYTES = 1 << 20
 _BLOCK_LINES = 2_000
 
 _FIX = "Download this file again."
+
+
+def visible(folder: Path, pattern: str) -> Iterator[Path]:
+    """Files of a folder that match; not "._model.safetensors" and the like, which macOS leaves beside copied files."""
+    return (file for file in folder.glob(pattern) if not file.name.startswith("."))
 
 
 def read_bounded(file: Path, most_bytes: int, kind: type[SplitpinError]) -> bytes:

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from engine.contract.checkpoint_json import visible
 from engine.contract.errors import ModelFileError, ModelFolderError
 
 _PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
@@ -32,7 +33,7 @@ def gguf_files(place: Path) -> tuple[Path, ...]:
 
 def gguf_models(folder: Path) -> dict[str, Path]:
     """The GGUF models of a folder, each by its name, with its file or the first of its parts."""
-    found = sorted(file for file in folder.glob("*.gguf") if not file.name.startswith(_OTHER_FILES))
+    found = sorted(file for file in visible(folder, "*.gguf") if not file.name.startswith(_OTHER_FILES))
     return {name_of(file): file for file in reversed(found)}
 
 

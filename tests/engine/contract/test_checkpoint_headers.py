@@ -54,6 +54,13 @@ def test_shards_are_found_through_the_index(tmp_path: Path) -> None:
     assert {name: entry.file.name for name, entry in table.items()} == {"a": "one.safetensors", "b": "two.safetensors"}
 
 
+def test_what_macos_leaves_beside_copied_shards_is_no_shard(tmp_path: Path) -> None:
+    for name, part in (("one.safetensors", "a"), ("two.safetensors", "b")):
+        _write(tmp_path / name, {part: TWO[part]})
+        (tmp_path / f"._{name}").write_bytes(b"\x00\x05\x16\x07" + bytes(4092))
+    assert len(read_headers(tmp_path)) == 2
+
+
 def test_t18e_a_missing_shard_is_named(tmp_path: Path) -> None:
     _write(tmp_path / "one.safetensors", {"a": TWO["a"]})
     (tmp_path / INDEX_NAME).write_text(

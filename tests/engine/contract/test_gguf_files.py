@@ -32,6 +32,12 @@ def test_a_model_in_parts_is_one_model(tmp_path: Path) -> None:
     assert shape.dense_bytes == DENSE_BYTES
 
 
+def test_what_macos_leaves_beside_a_copied_file_is_no_other_model(tmp_path: Path) -> None:
+    _parts(tmp_path, 1)[0].rename(tmp_path / "Big.gguf")
+    (tmp_path / "._Big.gguf").write_bytes(b"\x00\x05\x16\x07" + bytes(4092))
+    assert read_shape(tmp_path).name == "Big"
+
+
 def test_a_missing_part_is_named(tmp_path: Path) -> None:
     files = _parts(tmp_path, 3)
     files[1].unlink()
