@@ -39,6 +39,25 @@ int start_thread(void (*run)(void)) {
     return thread != 0;
 }
 
+/* Compilers call this before they take more than a page of stack, with the bytes in RAX: Windows hands a stack out page by
+   page, from above, so each page has to be touched in turn. All registers keep what they hold. */
+__asm__(".globl ___chkstk_ms\n"
+        "___chkstk_ms:\n"
+        "    push %rcx\n"
+        "    push %rax\n"
+        "    lea 24(%rsp), %rcx\n" /* where the stack ended before this call */
+        "1:  cmp $0x1000, %rax\n"
+        "    jb 2f\n"
+        "    sub $0x1000, %rcx\n"
+        "    orb $0, (%rcx)\n"
+        "    sub $0x1000, %rax\n"
+        "    jmp 1b\n"
+        "2:  sub %rax, %rcx\n"
+        "    orb $0, (%rcx)\n"
+        "    pop %rax\n"
+        "    pop %rcx\n"
+        "    ret\n");
+
 /* Called by the system when the DLL comes and goes. Workers are not ended here: when the process ends they are gone. */
 int32_t DllMainCRTStartup(void *dll, uint32_t reason, void *reserved) {
     (void)dll, (void)reason, (void)reserved;

@@ -25,6 +25,8 @@ OTHERS = {
     "nvfp4": MatrixCode("fp4", ROWS, COLUMNS, "U8", "F8_E4M3", (1, 16)),
     "fp8 blocks": MatrixCode("fp8", ROWS, COLUMNS, "F8_E4M3", "F32", (128, 128)),
     "packed int4": MatrixCode("packed", ROWS, COLUMNS, "I32", "BF16", (1, 64), 4),
+    "gptq": MatrixCode("gptq", 8, COLUMNS, "I32", "F16", (1, 64), 4, zero_step=1),
+    "awq": MatrixCode("awq", 8, COLUMNS, "I32", "F16", (1, 64), 4),
 }
 
 
@@ -40,7 +42,8 @@ def matrices() -> Iterator[tuple[str, Packed]]:
         yield f"gguf {name}", Packed(MatrixCode("gguf", ROWS, COLUMNS, name), Pieces(raw))
     for name, code in OTHERS.items():
         random = torch.Generator().manual_seed(12)
-        packed = random_matrix(code, random, whole=0.0375 if name == "nvfp4" else None)
+        zeros = name in ("gptq", "awq")
+        packed = random_matrix(code, random, zeros=zeros, whole=0.0375 if name == "nvfp4" else None)
         if code.kind == "fp8":
             packed.pieces.weight[packed.pieces.weight & 0x7F == 0x7F] = 0x2C  # what is no number has many bit patterns
         yield name, packed
