@@ -88,7 +88,8 @@ def test_what_nobody_ever_reads_does_not_pile_up(pipe: Pipe, monkeypatch: pytest
     monkeypatch.setattr(event_writer, "MOST_WAITING", 2 * FEW_WAITING)
     for number in range(5000):
         pipe.writer.write(_started(number))
-    assert len(pipe.writer._waiting) == 2 * FEW_WAITING
+        assert len(pipe.writer._waiting) <= 2 * FEW_WAITING
+    assert pipe.writer._dropped > 0
 
 
 def test_a_pipe_that_is_gone_is_told_once(pipe: Pipe) -> None:
