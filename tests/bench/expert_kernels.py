@@ -23,7 +23,9 @@ if TYPE_CHECKING:  # torch is loaded after the thread settings
 
 SHAPES = ((1536, 2048), (2048, 768))
 ACTIVE = 8
-GGUF = ("Q4_0", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4")
+GGUF = (
+    "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
