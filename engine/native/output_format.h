@@ -9,7 +9,8 @@
      my_format_open(m, p, row, column, inside)     opens one; `inside`: all 32 rows are in the matrix, else what lies
                                                    outside is anything
      my_format_column(tables, run, i)              32 numbers of its column i
-     my_format_zeros(m, p, tables, group, row)     32 zero points of a group
+     my_format_zeros(m, p, tables, group, row, inside)
+                                                   32 zero points of a group
      my_format_turned(m, p, row, column, numbers)  bytes [32 rows, 32 columns]: their numbers
 
    32 rows are computed at a time, and pieces of work begin at multiples of them. Columns may be in groups in any order;
@@ -22,20 +23,25 @@
    other. */
 static ALWAYS_INLINE void IN(block)(const struct matrix *m, const struct pieces *p, const struct groups *groups,
                                     const struct IN(tables) *tables, const float *x, float *out, size_t out_stride,
-                                    size_t row, const int tokens, const int ordered, const int inside) {
+                                    size_t row, const int tokens, const int ordered, const int inside,
+                                    const int usual) {
     const size_t columns = (size_t)m->columns;
+    struct groups known = *groups;
+    if (usual) known.tiles.type = F16_SCALE; /* known while compiling: columns may look for their scales one by one */
     f32x32 sums[8] = {0};
     for (size_t column = 0; column < columns;) {
-        const size_t group = group_of(groups, column);
-        size_t end = ordered ? column + 8 : (group + 1) * groups->wide;
+        const size_t group = group_of(&known, column);
+        size_t end = ordered ? column + 8 : (group + 1) * known.wide;
         if (end > columns) end = columns;
-        f32x32 zeros = IN(zeros)(m, p, tables, group, row), scales = group_scales(groups, p, group, row);
+        f32x32 zeros = IN(zeros)(m, p, tables, group, row, inside);
+        f32x32 scales = group_scales(&known, p, group, row, inside);
         for (; column < end; column += 8) {
             const struct IN(run) run = IN(open)(m, p, row, column, inside);
             UNROLLED for (int i = 0; i < 8; i++) {
                 if (ordered && i) {
-                    const size_t other = group_of(groups, column + (size_t)i);
-                    zeros = IN(zeros)(m, p, tables, other, row), scales = group_scales(groups, p, other, row);
+                    const size_t other = group_of(&known, column + (size_t)i);
+                    zeros = IN(zeros)(m, p, tables, other, row, inside);
+                    scales = group_scales(&known, p, other, row, inside);
                 }
                 const f32x32 numbers = IN(column)(tables, &run, i);
                 const f32x32 weights = times_each(minus_each(numbers, zeros), scales);
@@ -48,18 +54,20 @@ static ALWAYS_INLINE void IN(block)(const struct matrix *m, const struct pieces 
     for (int t = 0; t < tokens; t++) {
         float found[32];
         store_numbers(found, 0, FLOAT32, plus_each(sums[2 * t], sums[2 * t + 1]));
-        for (size_t i = 0; i < 32 && row + i < groups->rows; i++)
-            out[(size_t)t * out_stride + place_of(m, row + i)] = groups->broken ? NOT_A_NUMBER : found[i];
+        for (size_t i = 0; i < 32 && row + i < known.rows; i++)
+            out[(size_t)t * out_stride + place_of(m, row + i)] = known.broken ? NOT_A_NUMBER : found[i];
     }
 }
 
 static ALWAYS_INLINE void IN(blocks)(const struct matrix *m, const struct pieces *p, const struct groups *groups,
                                      const struct IN(tables) *tables, const float *x, float *out, size_t out_stride,
                                      size_t first, size_t last, const int tokens) {
+    const int usual = groups->tiles.type == F16_SCALE;
     for (size_t row = first; row < last; row += 32)
-        if (row + 32 > groups->rows) IN(block)(m, p, groups, tables, x, out, out_stride, row, tokens, 1, 0);
-        else if (groups->ordered) IN(block)(m, p, groups, tables, x, out, out_stride, row, tokens, 1, 1);
-        else IN(block)(m, p, groups, tables, x, out, out_stride, row, tokens, 0, 1);
+        if (row + 32 > groups->rows) IN(block)(m, p, groups, tables, x, out, out_stride, row, tokens, 1, 0, 0);
+        else if (!groups->ordered) IN(block)(m, p, groups, tables, x, out, out_stride, row, tokens, 0, 1, 0);
+        else if (usual) IN(block)(m, p, groups, tables, x, out, out_stride, row, tokens, 1, 1, 1);
+        else IN(block)(m, p, groups, tables, x, out, out_stride, row, tokens, 1, 1, 0);
 }
 
 static void IN(product)(const struct matrix *m, const struct pieces *p, const float *x, int tokens, float *out,
@@ -88,7 +96,7 @@ static ALWAYS_INLINE void IN(unpack_8)(const struct matrix *m, const struct piec
     float weights[8 * 32];
     UNROLLED for (int i = 0; i < 8; i++) {
         const size_t group = group_of(groups, column + (size_t)i);
-        const f32x32 zeros = IN(zeros)(m, p, tables, group, row), scales = group_scales(groups, p, group, row);
+        const f32x32 zeros = IN(zeros)(m, p, tables, group, row, 0), scales = group_scales(groups, p, group, row, 0);
         const f32x32 numbers = IN(column)(tables, &run, i);
         store_numbers(weights, 32 * (size_t)i, FLOAT32, times_each(minus_each(numbers, zeros), scales));
     }
@@ -110,8 +118,8 @@ static ALWAYS_INLINE void IN(unpack_32)(const struct matrix *m, const struct pie
     uint8_t numbers[32 * 32];
     float zeros[32], scales[32];
     IN(turned)(m, p, row, column, numbers);
-    store_numbers(zeros, 0, FLOAT32, IN(zeros)(m, p, tables, group, row));
-    store_numbers(scales, 0, FLOAT32, group_scales(groups, p, group, row));
+    store_numbers(zeros, 0, FLOAT32, IN(zeros)(m, p, tables, group, row, 0));
+    store_numbers(scales, 0, FLOAT32, group_scales(groups, p, group, row, 0));
     for (size_t i = 0; i < 32 && row + i < groups->rows; i++)
         store_numbers(out, place_of(m, row + i) * out_stride + column, type,
                       times(minus(floats_of_u8(load32(numbers + 32 * i)), zeros[i]), scales[i]));

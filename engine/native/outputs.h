@@ -44,9 +44,9 @@ static ALWAYS_INLINE size_t group_of(const struct groups *groups, size_t column)
     return found < groups->count ? found : 0;
 }
 
-static ALWAYS_INLINE f32x32 group_scales(const struct groups *groups, const struct pieces *p, size_t group,
-                                         size_t row) {
-    return scales_from(&groups->tiles, p, group * groups->rows + row);
+static ALWAYS_INLINE f32x32 group_scales(const struct groups *groups, const struct pieces *p, size_t group, size_t row,
+                                         const int inside) {
+    return scales_from(&groups->tiles, p, group * groups->rows + row, inside);
 }
 
 static ALWAYS_INLINE f32x32 times_each(f32x32 values, f32x32 factors) {
@@ -81,10 +81,10 @@ static ALWAYS_INLINE const uint8_t *numbers_at(const uint8_t *from, size_t place
 
 /* Those of a group of columns, which lie [groups, rows]. */
 static ALWAYS_INLINE const uint8_t *numbers_from(const struct matrix *m, const uint8_t *from, size_t group, size_t row,
-                                                 uint8_t *some) {
+                                                 const int inside, uint8_t *some) {
     const size_t rows = (size_t)m->rows, wide = (size_t)m->tile_columns;
     const size_t groups = ((size_t)m->columns + wide - 1) / wide;
-    return numbers_at(from, group * rows + row, groups * rows, (size_t)m->bits, 0, some);
+    return numbers_at(from, group * rows + row, groups * rows, (size_t)m->bits, inside, some);
 }
 
 /* The words of 32 rows from word `place` of `count` on, in which GPTQ has 8 or 4 columns each. */

@@ -169,13 +169,14 @@ static ALWAYS_INLINE f32x32 floats_of_e4m3_less(__m256i bytes) {
     return out;
 }
 
-/* The scales of 32 tiles from number `tile` of the matrix on, as far as there are so many. */
-static ALWAYS_INLINE f32x32 scales_from(const struct tiles *tiles, const struct pieces *p, size_t tile) {
+/* The scales of 32 tiles from number `tile` of the matrix on, as far as there are so many; `inside`: there are. */
+static ALWAYS_INLINE f32x32 scales_from(const struct tiles *tiles, const struct pieces *p, size_t tile,
+                                        const int inside) {
     if (tiles->type == NO_SCALE) return all_floats(p->whole);
     const size_t size = scale_bytes(tiles->type), left = tiles->all - tile;
     const uint8_t *raw = p->scale + tile * size;
     uint8_t copy[128];
-    if (left < 32) {
+    if (!inside && left < 32) {
         copy_some(copy, raw, left * size);
         raw = copy;
     }

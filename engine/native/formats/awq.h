@@ -37,10 +37,10 @@ static ALWAYS_INLINE f32x32 awq_column(const struct awq_tables *tables, const st
 }
 
 static ALWAYS_INLINE f32x32 awq_zeros(const struct matrix *m, const struct pieces *p, const struct awq_tables *tables,
-                                      size_t group, size_t row) {
+                                      size_t group, size_t row, const int inside) {
     if (!p->zero) return all_floats(8.0f);
     uint8_t some[32];
-    return floats_of_nibbles(numbers_from(m, p->zero, group, row, some), &tables->numbers, AWQ_ORDER);
+    return floats_of_nibbles(numbers_from(m, p->zero, group, row, inside, some), &tables->numbers, AWQ_ORDER);
 }
 
 /* The 32 numbers of 16 bytes. */

@@ -25,7 +25,7 @@ static ALWAYS_INLINE f32x32 fp4_numbers(const struct fp4_tables *tables, const u
 
 static ALWAYS_INLINE void fp4_scales(const struct matrix *m, const struct pieces *p, const struct tiles *tiles,
                                      size_t tile, float *scales, float *zeros) {
-    f32x32 found = scales_from(tiles, p, tile);
+    f32x32 found = scales_from(tiles, p, tile, 0);
     if (m->wholes) found = m->divides ? divided(found, p->whole) : times(found, p->whole);
     store_numbers(scales, 0, FLOAT32, found);
     (void)zeros;

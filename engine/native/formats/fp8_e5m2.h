@@ -21,7 +21,7 @@ static ALWAYS_INLINE f32x32 fp8_e5m2_numbers(const struct fp8_e5m2_tables *table
 
 static ALWAYS_INLINE void fp8_e5m2_scales(const struct matrix *m, const struct pieces *p, const struct tiles *tiles,
                                           size_t tile, float *scales, float *zeros) {
-    store_numbers(scales, 0, FLOAT32, scales_from(tiles, p, tile));
+    store_numbers(scales, 0, FLOAT32, scales_from(tiles, p, tile, 0));
     (void)m, (void)zeros;
 }
 

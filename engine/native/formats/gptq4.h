@@ -49,10 +49,10 @@ static ALWAYS_INLINE f32x32 gptq4_column(const struct gptq4_tables *tables, cons
 }
 
 static ALWAYS_INLINE f32x32 gptq4_zeros(const struct matrix *m, const struct pieces *p,
-                                        const struct gptq4_tables *tables, size_t group, size_t row) {
+                                        const struct gptq4_tables *tables, size_t group, size_t row, const int inside) {
     if (!p->zero) return all_floats(8.0f);
     uint8_t some[32];
-    return floats_of_nibbles(numbers_from(m, p->zero, group, row, some), &tables->zeros, IN_ORDER);
+    return floats_of_nibbles(numbers_from(m, p->zero, group, row, inside, some), &tables->zeros, IN_ORDER);
 }
 
 static ALWAYS_INLINE void gptq4_turned(const struct matrix *m, const struct pieces *p, size_t row, size_t column,

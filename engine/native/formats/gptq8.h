@@ -34,10 +34,10 @@ static ALWAYS_INLINE f32x32 gptq8_column(const struct gptq8_tables *tables, cons
 }
 
 static ALWAYS_INLINE f32x32 gptq8_zeros(const struct matrix *m, const struct pieces *p,
-                                        const struct gptq8_tables *tables, size_t group, size_t row) {
+                                        const struct gptq8_tables *tables, size_t group, size_t row, const int inside) {
     if (!p->zero) return all_floats(128.0f);
     uint8_t some[32];
-    return floats_of_u8(_mm256_add_epi8(load32(numbers_from(m, p->zero, group, row, some)), tables->step));
+    return floats_of_u8(_mm256_add_epi8(load32(numbers_from(m, p->zero, group, row, inside, some)), tables->step));
 }
 
 static ALWAYS_INLINE void gptq8_turned(const struct matrix *m, const struct pieces *p, size_t row, size_t column,

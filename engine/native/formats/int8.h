@@ -21,7 +21,7 @@ static ALWAYS_INLINE f32x32 int8_numbers(const struct int8_tables *tables, const
 
 static ALWAYS_INLINE void int8_scales(const struct matrix *m, const struct pieces *p, const struct tiles *tiles,
                                       size_t tile, float *scales, float *zeros) {
-    store_numbers(scales, 0, FLOAT32, scales_from(tiles, p, tile));
+    store_numbers(scales, 0, FLOAT32, scales_from(tiles, p, tile, 0));
     (void)m;
     if (p->zero)
         for (size_t i = 0; i < 32 && tile + i < tiles->all; i++) zeros[i] = (int8_t)p->zero[tile + i];

@@ -23,7 +23,7 @@ static ALWAYS_INLINE f32x32 packed8_numbers(const struct packed8_tables *tables,
 
 static ALWAYS_INLINE void packed8_scales(const struct matrix *m, const struct pieces *p, const struct tiles *tiles,
                                          size_t tile, float *scales, float *zeros) {
-    store_numbers(scales, 0, FLOAT32, scales_from(tiles, p, tile));
+    store_numbers(scales, 0, FLOAT32, scales_from(tiles, p, tile, 0));
     if (p->zero) packed_zeros(m, tiles, p->zero, tile, 128, zeros);
 }
 
