@@ -23,6 +23,7 @@ not always, and "keep" and "load" suffer alike.
 import argparse
 import mmap
 import os
+import random
 import statistics
 import sys
 import tempfile
@@ -202,11 +203,11 @@ class Rates:
 
 
 def _round(rates: Rates, number: int, *, cold: bool) -> dict[str, float]:
-    """One of each, each first in turn: what comes first may have to fetch memory that the next ones find at hand."""
+    """One of each in any order: one that comes first may have to fetch memory that the next ones find at hand."""
     measures = [("read", rates.read), ("keep", rates.keep), ("limit", rates.limit), ("load", rates.load)]
     found = {}
-    for turn in range(len(measures)):
-        name, measure = measures[(number + turn) % len(measures)]
+    random.Random(number).shuffle(measures)
+    for name, measure in measures:
         if cold:
             rates.forget()
         found[name] = measure()

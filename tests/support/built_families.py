@@ -1,12 +1,16 @@
 """What transformers builds and keeps, for the comparison with the family rules; on the meta device, without values."""
 
 import re
+import sys
+from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import DynamicCache
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 from transformers.models.auto import modeling_auto
+from typing_extensions import override
 
 from engine.contract.shape import KvShape, LayerShape, StateShape, StateTensor
 from engine.model.experts_adapters import adopt_experts
@@ -89,9 +93,34 @@ def kv_shapes(model: Any, config: Any) -> list[KvShape | None]:
                 window=layer.sliding_window if layer.is_sliding else None,
                 n_heads=module.q_proj.out_features // module.head_dim,
                 writes_scores=not model._supports_sdpa,
+                scores_in_fp32=not model._supports_sdpa and _scores_in_fp32(model),
             )
         )
     return shapes
+
+
+class _ProductTypes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes the types of matrices that are multiplied."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.seen: list[torch.dtype] = []
+
+    @override
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if "bmm" in str(func):
+            self.seen.append(args[0].dtype)
+        return func(*args, **(kwargs or {}))
+
+
+def _scores_in_fp32(model: Any) -> bool:
+    """Whether the written-out attention of a model computes bf16 queries and keys to scores in fp32."""
+    attend = sys.modules[type(model).__module__].eager_attention_forward
+    module = SimpleNamespace(num_key_value_groups=1, sinks=torch.zeros(1, dtype=torch.bfloat16), training=False)
+    query, key, value = torch.zeros(3, 1, 1, 2, 4, dtype=torch.bfloat16)
+    with _ProductTypes() as types:
+        attend(module, query, key, value, None, scaling=1.0)
+    return bool(types.seen[0] is torch.float32)
 
 
 class _NoExperts:
@@ -156,7 +185,14 @@ def _kept_state(cached: Any, number: int, layer: Any) -> StateShape | None:
 
 def memory_only(layer: LayerShape) -> tuple[KvShape | None, StateShape | None]:
     """Only what is kept, without what is computed from it."""
-    dropped = {"n_heads": None, "writes_scores": False, "index_heads": 0, "expanded_values": 0, "chunked": False}
+    dropped = {
+        "n_heads": None,
+        "writes_scores": False,
+        "scores_in_fp32": False,
+        "index_heads": 0,
+        "expanded_values": 0,
+        "chunked": False,
+    }
     dropped["bias_extent"] = 0
     kv = layer.kv.model_copy(update=dropped) if layer.kv else None
     return kv, StateShape(tensors=layer.state.tensors) if layer.state else None
