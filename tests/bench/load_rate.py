@@ -16,8 +16,8 @@ memory does (warm): "read" of a file in memory never leaves the CPU's caches and
 keep up with it, as "limit" shows. The medians decide; exit code 1 if one is below. All rounds are printed.
 
 Fresh memory of a virtual machine may have to come from its host first, which can be a hundred times slower than
-touching it. So this program holds as much memory as it measures with, until the moment it is needed; that helps often,
-not always, and "keep" and "load" suffer alike.
+touching it. So this program holds nearly all free memory, and gives back as much as it measures with right before; that
+helps mostly, not always, and "keep" and "load" suffer alike.
 """
 
 import argparse
@@ -33,6 +33,8 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO
+
+import psutil
 
 from engine.contract.units import MIB
 from engine.threads import prepare_threads
@@ -56,6 +58,7 @@ AIM = 0.9
 BLOCK_BYTES = 8 * MIB
 MARGIN_BYTES = 1024 * MIB  # other programs take some of what is given back
 KEEP_BYTES = 256 * MIB
+FREE_BYTES = 1536 * MIB  # left to everybody else
 MADV_POPULATE_WRITE = 23
 
 
@@ -68,6 +71,8 @@ class Ballast:
 
     def hold(self) -> None:
         """Take the memory and touch it."""
+        if not self._nbytes:
+            return
         self._held = mmap.mmap(-1, self._nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._held.madvise(mmap.MADV_HUGEPAGE)
         self._held.madvise(MADV_POPULATE_WRITE)
@@ -94,6 +99,11 @@ class Rates:
     @property
     def plan(self) -> MemoryPlan:
         return self._plan
+
+    def hold_the_rest(self) -> None:
+        """Touch the memory that nobody needs, so that what is given back is what is taken next."""
+        self._rest = Ballast(max(psutil.virtual_memory().free - FREE_BYTES, 0) // MIB * MIB)
+        self._rest.hold()
 
     def forget(self) -> None:
         """Make the system forget the files."""
@@ -247,6 +257,7 @@ def main() -> int:
         rates.read()
         rates.load()  # imports, caches
         rates.read()
+        rates.hold_the_rest()
         right = _judge("warm", [_round(rates, number, cold=False) for number in range(options.rounds)], "keep")
         if not options.no_cold:
             right &= _judge("cold", [_round(rates, number, cold=True) for number in range(options.rounds)], "read")
