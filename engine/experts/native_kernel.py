@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from engine.banks.bank import BankLayout
+from engine.experts.dequant.code import MatrixCode
 from engine.experts.kernels import ExpertMath, ExpertWeights, SeveralExperts
 from engine.experts.reference_kernel import SIDES, PackedExperts, ReferenceKernel, Scratch, Side, StoredMatrix
 from engine.system.protocols import (
@@ -61,9 +62,22 @@ def native_kernel(
 
 def _described(stored: StoredMatrix, layout: BankLayout, whole: Tensor | None) -> PackedMatrix:
     """A stored matrix in the words of the library."""
-    code = stored.code
-    weight, *others = (stored.place_of(layout, suffix) for suffix in ("", "_scale", "_zero", "_order"))
-    assert weight is not None
+    places = [stored.place_of(layout, suffix) for suffix in ("", "_scale", "_zero", "_order")]
+    starts = [None if place is None else place[0] for place in places]
+    wholes = 0 if whole is None else whole.data_ptr()
+    return described(stored.code, starts, wholes, first_row=stored.first_row, row_step=stored.row_step)
+
+
+def described(
+    code: MatrixCode, starts: Sequence[int | None], wholes: int, *, first_row: int = 0, row_step: int = 1
+) -> PackedMatrix:
+    """A matrix in the words of the library.
+
+    Args:
+        starts: where weights, scales, zero points and column order begin in a record; None: there are none.
+        wholes: address of the scales of whole matrices, float32 [E]; 0: there are none.
+        first_row: place of the first output among all of a side; `row_step` from one output to the next.
+    """
     return PackedMatrix(
         kind=code.kind,
         dtype=code.dtype,
@@ -74,10 +88,10 @@ def _described(stored: StoredMatrix, layout: BankLayout, whole: Tensor | None) -
         bits=code.bits,
         zero_step=code.zero_step,
         divides=code.divides,
-        first_row=stored.first_row,
-        row_step=stored.row_step,
-        pieces=(weight[0], *(None if other is None else other[0] for other in others)),
-        wholes=0 if whole is None else whole.data_ptr(),
+        first_row=first_row,
+        row_step=row_step,
+        pieces=tuple(starts),
+        wholes=wholes,
     )
 
 

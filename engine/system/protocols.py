@@ -208,9 +208,7 @@ class PackedMatrix:
     divides: bool
     first_row: int  # of the outputs of all matrices, `row_step` apart
     row_step: int
-    pieces: tuple[
-        int | None, ...
-    ]  # where weight, scale, zero and order begin in a record; None: there is no such piece
+    pieces: tuple[int | None, ...]  # where weight, scale, zero and order begin in a record; None: there is none
     wholes: int = 0  # address of the scales of whole matrices, float32 [E]; 0: there are none
 
 

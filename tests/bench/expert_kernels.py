@@ -253,24 +253,9 @@ def _matrix(form: Format, rows: int, columns: int) -> "tuple[MatrixCode, Pieces]
 def _compiled(
     library: "NativeLibrary", code: "MatrixCode", places: Sequence[int | None], wholes: int
 ) -> "PackedProduct":
-    from engine.system.protocols import PackedMatrix
+    from engine.experts.native_kernel import described
 
-    matrix = PackedMatrix(
-        kind=code.kind,
-        dtype=code.dtype,
-        scale_dtype=code.scale_dtype or "",
-        rows=code.rows,
-        columns=code.columns,
-        tile=code.tile,
-        bits=code.bits,
-        zero_step=code.zero_step,
-        divides=code.divides,
-        first_row=0,
-        row_step=1,
-        pieces=tuple(places),
-        wholes=wholes,
-    )
-    found = library.compile([matrix])
+    found = library.compile([described(code, places, wholes)])
     assert found is not None, f"{code} is not known"
     return found
 

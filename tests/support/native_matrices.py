@@ -15,9 +15,9 @@ from torch import Tensor
 
 from engine.experts.dequant.code import NUMBER_TYPES, MatrixCode, Pieces
 from engine.experts.dequant.matrix import dequantise
-from engine.experts.native_kernel import FEW_ROWS
+from engine.experts.native_kernel import FEW_ROWS, described
 from engine.system.native_library import FOLDER, INSTRUCTION_SETS, NAME, NativeLibrary
-from engine.system.protocols import STRIP_ROWS, KernelTask, NumberType, PackedMatrix, PackedProduct
+from engine.system.protocols import STRIP_ROWS, KernelTask, NumberType, PackedProduct
 
 NUMBERS: dict[torch.dtype, NumberType] = {
     torch.float32: "float32",
@@ -121,22 +121,9 @@ class Placed:
 
     def compile(self, known: NativeLibrary) -> PackedProduct | None:
         """Ready for the library; None: it does not know such a matrix."""
-        code = self.packed.code
-        matrix = PackedMatrix(
-            kind=code.kind,
-            dtype=code.dtype,
-            scale_dtype=code.scale_dtype or "",
-            rows=code.rows,
-            columns=code.columns,
-            tile=code.tile,
-            bits=code.bits,
-            zero_step=code.zero_step,
-            divides=code.divides,
-            first_row=self._first_row,
-            row_step=self._row_step,
-            pieces=tuple(None if held is None else held.address - self._base for held in self._held),
-            wholes=0 if self._whole is None else self._whole.data_ptr(),
-        )
+        starts = [None if held is None else held.address - self._base for held in self._held]
+        wholes = 0 if self._whole is None else self._whole.data_ptr()
+        matrix = described(self.packed.code, starts, wholes, first_row=self._first_row, row_step=self._row_step)
         return known.compile([matrix])
 
     def unpack(self, known: NativeLibrary, dtype: torch.dtype) -> Tensor:
