@@ -68,7 +68,7 @@ def main() -> None:
     parser.add_argument("--instructions", default="", metavar="NAME", help="avx2 or avx512; default: the best")
     parser.add_argument("--threads", type=int, default=None, metavar="N", help="default: as the engine has them")
     parser.add_argument("--pool-mib", type=int, default=256, metavar="N", help="weights of each format")
-    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--rounds", type=int, default=40, help="10 at least; the reference takes part in every tenth")
     options = parser.parse_args()
     from engine.threads import prepare_threads
 
@@ -82,12 +82,15 @@ def main() -> None:
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     torch.manual_seed(1)
-    print(f"{library.instructions}, {torch.get_num_threads()} threads, medians of {options.rounds} rounds")
+    rounds = max(options.rounds, 10)
+    print(
+        f"{library.instructions}, {torch.get_num_threads()} threads, medians of {rounds} rounds, reference {rounds // 10}"
+    )
     print(" " * 23 + "reference   native   GB/s ref/native  mv bf16 mv/native unpacked")
     with torch.inference_mode():
         plain = PlainPool(options.pool_mib * 4)
         for name in options.formats.split(","):
-            found = _measured(Pool(name, options.pool_mib, library), plain, options.rounds)
+            found = _measured(Pool(name, options.pool_mib, library), plain, rounds)
             print(f"{name:22} {found}", flush=True)
 
 
