@@ -83,9 +83,8 @@ def main() -> None:
         torch.set_num_threads(options.threads)
     torch.manual_seed(1)
     rounds = max(options.rounds, 10)
-    print(
-        f"{library.instructions}, {torch.get_num_threads()} threads, medians of {rounds} rounds, reference {rounds // 10}"
-    )
+    counts = f"medians of {rounds} rounds, reference {rounds // 10}"
+    print(f"{library.instructions}, {torch.get_num_threads()} threads, {counts}")
     print(" " * 23 + "reference   native   GB/s ref/native  mv bf16 mv/native unpacked")
     with torch.inference_mode():
         plain = PlainPool(options.pool_mib * 4)
